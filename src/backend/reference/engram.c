@@ -1,0 +1,67 @@
+/* Engram: hashing, table rows, gate. spec/model.md sections 12 and 13. */
+#include <math.h>
+
+#include "backend/reference/internal.h"
+#include "backend/reference/math.h"
+
+void di_ref_engram_hash(struct di_device *dev, const struct di_engram_hash_args *a)
+{
+    (void)dev;
+    int32_t columns = (a->ngram - 1) * a->heads;
+    for (int64_t i = 0; i < a->n; i++) {
+        const int32_t *window = a->window + i * a->ngram;
+        int32_t *ids = a->ids + i * columns;
+        bool blocked = false; /* sticky: beyond a missing token everything is padding */
+        uint64_t roll = 0;
+        for (int32_t shift = 0; shift < a->ngram; shift++) {
+            blocked = blocked || window[shift] < 0;
+            int32_t token = blocked ? a->pad : a->map[window[shift]];
+            /* Products stay below 2^63 by the choice of the multipliers (13.3). */
+            roll ^= (uint64_t)token * (uint64_t)a->multipliers[shift];
+            for (int32_t head = 0; shift > 0 && head < a->heads; head++) {
+                int32_t column = (shift - 1) * a->heads + head;
+                ids[column] = (int32_t)(roll % (uint64_t)a->primes[column]) + (int32_t)a->offsets[column];
+            }
+        }
+    }
+}
+
+void di_ref_engram_lookup(struct di_device *dev, const struct di_engram_lookup_args *a)
+{
+    (void)dev; /* e4m3 times a power of two is exact in bf16 */
+    int32_t width = a->table.cols;
+    for (int64_t i = 0; i < (int64_t)a->n * a->columns; i++)
+        di_weight_decode(&a->table, a->ids[i], 0, width, (float *)a->out + i * width);
+}
+
+static float gate_of(const struct di_device *dev, const struct di_engram_mix_args *a, int32_t stream, const float *x,
+                     const float *key)
+{
+    int32_t dim = a->dim;
+    const uint16_t *q = (const uint16_t *)a->q_weight.data + (int64_t)stream * dim;
+    const uint16_t *k = (const uint16_t *)a->k_weight.data + (int64_t)stream * dim;
+    float chain[8] = {0}; /* order F8 */
+    for (int32_t c = 0; c < dim; c++)
+        chain[c / 4 % 8] = fmaf(x[c] * di_bf16_to_f32(q[c]), key[c] * di_bf16_to_f32(k[c]), chain[c / 4 % 8]);
+    float dot = ((chain[0] + chain[4]) + (chain[2] + chain[6])) + ((chain[1] + chain[5]) + (chain[3] + chain[7]));
+    float rs = di_ref_rms_inverse(dev, x, dim, a->eps) * di_ref_rms_inverse(dev, key, dim, a->eps);
+    dot = dot * rs * (float)(1.0 / sqrt((double)dim));
+    float magnitude = fabsf(dot);
+    return di_ref_sigmoid(copysignf(sqrtf(magnitude > 1e-6F ? magnitude : 1e-6F), dot));
+}
+
+void di_ref_engram_mix(struct di_device *dev, const struct di_engram_mix_args *a)
+{
+    int32_t dim = a->dim;
+    for (int64_t i = 0; i < a->n; i++) {
+        const float *kv = (const float *)a->kv + i * (a->hc + 1) * dim;
+        const float *value = kv + (int64_t)a->hc * dim;
+        for (int32_t s = 0; s < a->hc; s++) {
+            float *x = (float *)a->x + (i * a->hc + s) * dim;
+            float gate = gate_of(dev, a, s, x, kv + (int64_t)s * dim);
+            a->gate[i * a->hc + s] = gate;
+            for (int32_t c = 0; c < dim; c++)
+                x[c] = di_ref_act(dev, fmaf(gate, value[c], x[c]));
+        }
+    }
+}

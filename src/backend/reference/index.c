@@ -1,0 +1,205 @@
+/* Compressor and indexer: pooling, entries, keys, scores, selections. spec/model.md sections 8 and 9. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/reference/internal.h"
+#include "backend/reference/math.h"
+
+static float *tail_row(const struct di_tail_view *tail, int32_t slot, int32_t position)
+{
+    return tail->base + ((int64_t)slot * tail->tail_slots + position % tail->tail_slots) * 2 * tail->dim;
+}
+
+void di_ref_compress(struct di_device *dev, const struct di_compress_args *a)
+{
+    int32_t dim = a->tail.dim;
+    for (int64_t i = 0; i < a->rows.n; i++) {
+        float *out = (float *)a->out + i * dim;
+        int32_t position = a->rows.position[i];
+        memset(out, 0, (size_t)dim * sizeof *out);
+        if (position % 2 == 0)
+            continue;
+        bool in_step = i > a->rows.first[i];
+        const float *tail = tail_row(&a->tail, a->rows.slot[i], position - 1);
+        const float *v0 = in_step ? a->value + (i - 1) * dim : tail, *v1 = a->value + i * dim;
+        const float *g0 = in_step ? a->gate + (i - 1) * dim : tail + dim, *g1 = a->gate + i * dim;
+        for (int32_t c = 0; c < dim; c++) {
+            float max = g0[c] > g1[c] ? g0[c] : g1[c];
+            float e0 = di_ref_exp(g0[c] - max), e1 = di_ref_exp(g1[c] - max), sum = e0 + e1;
+            out[c] = di_ref_act(dev, fmaf(e1 / sum, v1[c], e0 / sum * v0[c]));
+        }
+    }
+    for (int64_t i = 0; i < a->rows.n; i++) {
+        float *tail = tail_row(&a->tail, a->rows.slot[i], a->rows.position[i]);
+        memcpy(tail, a->value + i * dim, (size_t)dim * sizeof *tail);
+        memcpy(tail + dim, a->gate + i * dim, (size_t)dim * sizeof *tail);
+    }
+}
+
+/* Rotates at the group's first position and packs, for every row that completes a group. */
+static void append(struct di_device *dev, const struct di_rows *rows, const struct di_paged_view *cache,
+                   bool index_key, const float *in, int32_t rope_dim, const float *inv_freq)
+{
+    int32_t dim = index_key ? cache->index_dim : cache->main_dim;
+    if (!di_ref_reserve(dev, (size_t)dim * sizeof(float), 0))
+        return;
+    float *x = (void *)dev->shared;
+    for (int64_t i = 0; i < rows->n; i++) {
+        int32_t position = rows->position[i], row;
+        if ((position + 1) % cache->ratio != 0)
+            continue;
+        int32_t entry = position / cache->ratio;
+        memcpy(x, in + i * dim, (size_t)dim * sizeof *x);
+        di_ref_rope(dev, x, dim, rope_dim, inv_freq, entry * cache->ratio, 1.0F);
+        struct di_kv_rows page = index_key ? di_paged_index_rows(cache, rows->slot[i], entry, &row)
+                                           : di_paged_main_rows(cache, rows->slot[i], entry, &row);
+        di_kv_pack(page.format, x, dim, di_kv_row_data(&page, row), di_kv_row_scale(&page, row));
+    }
+}
+
+void di_ref_kv_append(struct di_device *dev, const struct di_kv_append_args *a)
+{
+    append(dev, &a->rows, &a->cache, false, a->latent, a->rope_dim, a->inv_freq);
+}
+
+void di_ref_index_append(struct di_device *dev, const struct di_index_append_args *a)
+{
+    append(dev, &a->rows, &a->cache, true, a->key, a->rope_dim, a->inv_freq);
+}
+
+void di_ref_index_query(struct di_device *dev, const struct di_index_query_args *a)
+{
+    for (int64_t i = 0; i < a->rows.n; i++)
+        for (int32_t h = 0; h < a->heads; h++) {
+            float *q = (float *)a->q + (i * a->heads + h) * a->dim;
+            di_ref_rope(dev, q, a->dim, a->rope_dim, a->inv_freq, a->rows.position[i], 1.0F);
+            di_kv_fakequant(a->format, q, a->dim);
+        }
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Selection: greatest first, ties to the lowest index; -inf and NaN are never taken. */
+
+struct candidate {
+    float value;
+    int32_t index;
+};
+
+static int better_first(const void *left, const void *right)
+{
+    const struct candidate *a = left, *b = right;
+    if (a->value != b->value)
+        return a->value > b->value ? -1 : 1;
+    return a->index < b->index ? -1 : a->index > b->index;
+}
+
+static int by_index(const void *left, const void *right)
+{
+    int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+/* Writes the indices of the k greatest values, ascending, padded with -1; returns how many. */
+static int32_t select_top(const float *values, int32_t n, int32_t k, struct candidate *work, int32_t *out, float *margin)
+{
+    int32_t count = 0;
+    for (int32_t j = 0; j < n; j++)
+        if (values[j] > -INFINITY)
+            work[count++] = (struct candidate){values[j], j};
+    qsort(work, (size_t)count, sizeof *work, better_first);
+    int32_t kept = count < k ? count : k;
+    for (int32_t j = 0; j < k; j++)
+        out[j] = j < kept ? work[j].index : -1;
+    qsort(out, (size_t)kept, sizeof *out, by_index);
+    if (margin != NULL)
+        *margin = count > k ? work[k - 1].value - work[k].value : INFINITY;
+    return kept;
+}
+
+static void score_entries(const struct di_device *dev, const struct di_index_select_args *a, int64_t i, int32_t n_visible,
+                          float *scores)
+{
+    int32_t dim = a->cache.index_dim, heads = a->heads;
+    const float *q = (const float *)a->q + i * heads * dim, *weight = (const float *)a->weight + i * heads;
+    float scale = (float)(1.0 / sqrt((double)dim) / sqrt((double)heads));
+    float key[1024]; /* index_head_dim is at most this: di_config_validate */
+    for (int32_t j = 0; j < n_visible; j++) {
+        int32_t row;
+        struct di_kv_rows page = di_paged_index_rows(&a->cache, a->rows.slot[i], j, &row);
+        di_kv_unpack(page.format, di_kv_row_data(&page, row), di_kv_row_scale(&page, row), dim, key);
+        float sum = 0.0F;
+        for (int32_t h = 0; h < heads; h++) {
+            float s = dev->dot(q + (int64_t)h * dim, key, dim);
+            sum = fmaf(weight[h], s > 0.0F ? s : 0.0F, sum);
+        }
+        scores[j] = sum * scale;
+    }
+}
+
+/* Block scores are the greatest of their visible entries; the newest block is always kept. */
+static void publish_blocks(const struct di_index_select_args *a, int64_t i, const float *scores, int32_t n_visible,
+                           float *block_scores, struct candidate *work)
+{
+    int32_t n_blocks = (n_visible + a->block_size - 1) / a->block_size;
+    for (int32_t b = 0; b < n_blocks; b++) {
+        float best = -INFINITY;
+        for (int32_t j = b * a->block_size; j < n_visible && j < (b + 1) * a->block_size; j++)
+            best = scores[j] > best ? scores[j] : best;
+        block_scores[b] = b == n_blocks - 1 ? INFINITY : best;
+    }
+    a->n_blocks[i] = select_top(block_scores, n_blocks, a->topk_blocks, work, a->blocks + i * a->topk_blocks,
+                                a->block_margin != NULL ? &a->block_margin[i] : NULL);
+}
+
+static void mask_blocks(const struct di_index_select_args *a, int64_t i, float *scores, int32_t n_visible)
+{
+    const int32_t *blocks = a->blocks + i * a->topk_blocks;
+    int32_t at = 0;
+    for (int32_t j = 0; j < n_visible; j++) {
+        int32_t block = j / a->block_size;
+        while (at < a->n_blocks[i] && blocks[at] < block)
+            at++;
+        if (at >= a->n_blocks[i] || blocks[at] != block)
+            scores[j] = -INFINITY;
+    }
+}
+
+struct select_job {
+    struct di_device *dev;
+    const struct di_index_select_args *a;
+    size_t entries; /* capacity of the scratch arrays */
+};
+
+static void select_rows(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    const struct select_job *job = arg;
+    const struct di_index_select_args *a = job->a;
+    struct candidate *work = (void *)job->dev->member[member];
+    float *scores = (void *)(work + job->entries), *block_scores = scores + job->entries;
+    for (int64_t i = begin; i < end; i++) {
+        int32_t n_visible = (a->rows.position[i] + 1) / a->cache.ratio;
+        score_entries(job->dev, a, i, n_visible, scores);
+        if (a->scores != NULL)
+            for (int32_t j = 0; j < a->score_stride; j++)
+                a->scores[i * a->score_stride + j] = j < n_visible ? scores[j] : -INFINITY;
+        if (a->make_blocks)
+            publish_blocks(a, i, scores, n_visible, block_scores, work);
+        else if (a->use_blocks)
+            mask_blocks(a, i, scores, n_visible);
+        a->n_selected[i] = select_top(scores, n_visible, a->topk, work, a->selected + i * a->topk,
+                                      a->margin != NULL ? &a->margin[i] : NULL);
+    }
+}
+
+void di_ref_index_select(struct di_device *dev, const struct di_index_select_args *a)
+{
+    int32_t last = 0;
+    for (int32_t i = 0; i < a->rows.n; i++)
+        last = a->rows.position[i] > last ? a->rows.position[i] : last;
+    size_t entries = (size_t)(last + 1) / (size_t)a->cache.ratio + 1;
+    if (!di_ref_reserve(dev, 0, entries * (sizeof(struct candidate) + 2 * sizeof(float))))
+        return;
+    struct select_job job = {dev, a, entries};
+    di_ref_parallel(dev, a->rows.n, select_rows, &job);
+}

@@ -1,0 +1,182 @@
+#include "engine/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/registry.h"
+#include "base/mem.h"
+#include "base/options.h"
+#include "engine/session.h"
+#include "model/forward.h"
+#include "text/token_map.h"
+
+#define ENGINE_VERSION "0.1.0"
+
+di_status di_engine_find_model(const char *model, const di_options *options, char **folder, struct di_error *err)
+{
+    struct di_hub_env env = {
+        .hf_home = di_env("HF_HOME"),
+        .hf_hub_cache = di_env("HF_HUB_CACHE"),
+        .xdg_cache_home = di_env("XDG_CACHE_HOME"),
+        .home = di_env("HOME"),
+    };
+    return di_hub_resolve(model != NULL ? model : di_options_text(options, "model"), &env, folder, err);
+}
+
+static di_status open_device(struct di_engine *e, const di_options *options, struct di_error *err)
+{
+    e->mode = di_options_is(options, "mode", "oracle") ? DI_MODE_ORACLE : DI_MODE_NATIVE;
+    e->kv_quant = di_options_is(options, "kv-quant", "on");
+    if (!e->kv_quant && e->mode != DI_MODE_ORACLE)
+        return DI_FAIL(err, DI_ERR_INVALID, "option kv-quant: off is a test switch of mode oracle; the mode is native");
+    DI_TRY(di_backend_find(di_options_text(options, "accelerator"), di_options_text(options, "backend"), &e->ops, err));
+    struct di_device_options device = {.mode = e->mode, .threads = (int32_t)di_options_int(options, "threads")};
+    DI_TRY(e->ops->open(&device, &e->dev, err));
+    char backend[64];
+    e->ops->identity(e->dev, backend, sizeof backend);
+    snprintf(e->identity, sizeof e->identity, "deepinfer-%s,%s,kv-%s", ENGINE_VERSION, backend,
+             e->kv_quant ? "packed" : "f32");
+    return DI_OK;
+}
+
+static di_status load_tokenizer(struct di_engine *e, const char *folder, struct di_error *err)
+{
+    char *path = di_path_join(folder, "tokenizer.json");
+    if (path == NULL)
+        return DI_FAIL_NOMEM(err, strlen(folder));
+    di_status status = di_tokenizer_open(path, &e->tokenizer, err);
+    int32_t vocab = e->config->vocab_size;
+    if (status == DI_OK && di_tokenizer_vocab_size(e->tokenizer) > vocab)
+        status = DI_FAIL(err, DI_ERR_FORMAT, "%s: has %d tokens, more than vocab_size %d of config.json", path,
+                         di_tokenizer_vocab_size(e->tokenizer), vocab);
+    free(path);
+    if (status != DI_OK || e->config->n_engram_layers == 0)
+        return status;
+    e->token_map = di_calloc((size_t)vocab, sizeof *e->token_map);
+    if (e->token_map == NULL)
+        return DI_FAIL_NOMEM(err, (size_t)vocab * sizeof *e->token_map);
+    int32_t n_compressed;
+    DI_TRY(di_token_map_build(e->tokenizer, vocab, e->token_map, &n_compressed, err));
+    if (n_compressed != e->config->engram_compressed_vocab_size)
+        return DI_FAIL(err, DI_ERR_FORMAT,
+                       "tokenizer.json gives %d compressed ids, engram_compressed_vocab_size of config.json says %d: "
+                       "Engram would hash into wrong rows", n_compressed, e->config->engram_compressed_vocab_size);
+    return DI_OK;
+}
+
+static di_status set_limits(struct di_engine *e, const di_options *options, struct di_error *err)
+{
+    int64_t context = e->config->max_position_embeddings, wanted = di_options_int(options, "max-model-len");
+    if (wanted > context)
+        return DI_FAIL(err, DI_ERR_RANGE, "option max-model-len: %lld is more than the model's context of %lld",
+                       (long long)wanted, (long long)context);
+    e->max_model_len = wanted == 0 ? context : wanted;
+    int64_t rows = di_options_int(options, "max-batched-tokens");
+    e->max_rows = (int32_t)(rows < e->max_model_len ? rows : e->max_model_len);
+    return DI_OK;
+}
+
+static di_status load(struct di_engine *e, const char *folder, const di_options *options, struct di_error *err)
+{
+    DI_TRY(di_checkpoint_open(folder, &e->ckpt, err));
+    e->config = di_checkpoint_config(e->ckpt);
+    di_layer_plan_derive(e->config, &e->plan);
+    DI_TRY(set_limits(e, options, err));
+    DI_TRY(open_device(e, options, err));
+    DI_TRY(di_weights_bind(e->ckpt, &e->plan, e->ops, e->dev, &e->weights, err));
+    di_cache_layout_make(e->config, &e->plan, e->kv_quant, &e->layout);
+    return load_tokenizer(e, folder, err);
+}
+
+di_status di_engine_load(const char *model, const di_options *options, struct di_engine **out, struct di_error *err)
+{
+    *out = NULL;
+    di_options *own = NULL;
+    if (options == NULL) {
+        DI_TRY(di_options_create(&own, err));
+        options = own;
+    }
+    char *folder = NULL;
+    struct di_engine *e = di_calloc(1, sizeof *e);
+    di_status status = e != NULL ? DI_OK : DI_FAIL_NOMEM(err, sizeof *e);
+    if (status == DI_OK)
+        status = di_engine_find_model(model, options, &folder, err);
+    if (status == DI_OK)
+        status = load(e, folder, options, err);
+    free(folder);
+    di_options_free(own);
+    if (status != DI_OK) {
+        di_engine_close(e);
+        return status;
+    }
+    *out = e;
+    return DI_OK;
+}
+
+void di_engine_memory_plan(const struct di_engine *e, struct di_memory_term out[DI_MEMORY_TERMS])
+{
+    int64_t pages = (e->max_model_len + DI_PAGE_TOKENS - 1) / DI_PAGE_TOKENS;
+    uint64_t token_map = e->token_map != NULL ? (uint64_t)e->config->vocab_size * sizeof(int32_t) : 0;
+    out[0] = (struct di_memory_term){"weights", "mapped from the checkpoint, used in place",
+                                     di_st_total_bytes(di_checkpoint_tensors(e->ckpt)), false};
+    out[1] = (struct di_memory_term){"kv-pages", "global KV and index keys for max-model-len tokens",
+                                     (uint64_t)pages * e->layout.page_bytes, true};
+    out[2] = (struct di_memory_term){"rings", "window rings and compressor tails of one sequence",
+                                     di_cache_private_bytes(&e->layout), true};
+    out[3] = (struct di_memory_term){"workspace", "activations of one step of max-batched-tokens rows",
+                                     di_model_workspace_bytes(e->config, e->ops->act_bytes, e->max_rows, 1), true};
+    out[4] = (struct di_memory_term){"token-map", "compressed token ids of Engram", token_map, true};
+}
+
+/* Refuses what cannot fit before anything large is allocated, naming the largest term. */
+static di_status check_memory(const struct di_engine *e, struct di_error *err)
+{
+    struct di_memory_term terms[DI_MEMORY_TERMS];
+    di_engine_memory_plan(e, terms);
+    long pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
+    if (pages <= 0 || page_size <= 0)
+        return DI_OK;
+    uint64_t physical = (uint64_t)pages * (uint64_t)page_size, total = 0;
+    int32_t largest = 1;
+    for (int32_t i = 0; i < DI_MEMORY_TERMS; i++) {
+        if (!terms[i].allocated)
+            continue;
+        total += terms[i].bytes;
+        if (terms[i].bytes > terms[largest].bytes)
+            largest = i;
+    }
+    if (total <= physical)
+        return DI_OK;
+    return DI_FAIL(err, DI_ERR_LIMIT,
+                   "the memory plan needs %llu bytes and this machine has %llu; the largest term is %s (%s): %llu bytes. "
+                   "Lower max-model-len or max-batched-tokens",
+                   (unsigned long long)total, (unsigned long long)physical, terms[largest].term, terms[largest].note,
+                   (unsigned long long)terms[largest].bytes);
+}
+
+di_status di_engine_start(struct di_engine *e, struct di_error *err)
+{
+    DI_TRY(check_memory(e, err));
+    struct di_session_options session = {
+        .max_rows = e->max_rows,
+        .max_logit_rows = 1,
+        .max_length = e->max_model_len,
+    };
+    return di_session_open(e, &session, &e->session, err);
+}
+
+void di_engine_close(di_engine *e)
+{
+    if (e == NULL)
+        return;
+    di_session_close(e->session);
+    di_tokenizer_close(e->tokenizer);
+    free(e->token_map);
+    di_weights_free(&e->weights);
+    if (e->dev != NULL)
+        e->ops->close(e->dev);
+    di_checkpoint_close(e->ckpt);
+    free(e);
+}
