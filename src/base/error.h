@@ -11,6 +11,8 @@
 #ifndef DI_BASE_ERROR_H
 #define DI_BASE_ERROR_H
 
+#include <stddef.h>
+
 #include "deepinfer/status.h"
 
 #if defined(__GNUC__)

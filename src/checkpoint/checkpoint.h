@@ -13,8 +13,6 @@
 #include "checkpoint/safetensors.h"
 #include "core/config.h"
 
-#define DI_DEFAULT_MODEL "deepseek-ai/DeepSeek-V4.1-Flash-1017"
-
 /* Parses config.json bytes in the released nested layout into *out and validates it (di_config_validate). Unknown
  * quantisation, scoring function or rope type, a missing field, a list too short: an error naming the field. `file` is
  * used in messages. */
@@ -22,9 +20,9 @@ di_status di_config_parse(const char *json, size_t len, const char *file, struct
 
 /* Finds the folder of a model. `model` is a folder, or a hub id ("owner/name", optionally "owner/name@revision"), looked up
  * in the Hugging Face cache: HF_HUB_CACHE, else HF_HOME/hub, else $XDG_CACHE_HOME/huggingface/hub, else
- * ~/.cache/huggingface/hub; models--owner--name/refs/<revision> -> snapshots/<commit>. NULL or "" means the option
- * DEEPINFER_HF_MODEL_DIR if set, else DI_DEFAULT_MODEL. *folder is from malloc; free() it. Not there: DI_ERR_NOT_FOUND, and
- * the message holds the command that fetches it. */
+ * ~/.cache/huggingface/hub; models--owner--name/refs/<revision> -> snapshots/<commit>. As in huggingface_hub, a revision
+ * without a ref must itself be a commit. *folder is from malloc; free() it. Not there: DI_ERR_NOT_FOUND, and the message
+ * holds the command that fetches it. */
 struct di_hub_env {          /* values of the environment variables, NULL where unset; see base/options */
     const char *hf_home, *hf_hub_cache, *xdg_cache_home, *home;
 };
@@ -44,7 +42,7 @@ di_status di_checkpoint_take(struct di_checkpoint *ckpt, const char *name, enum 
                              const int64_t *shape, const struct di_st_tensor **out, struct di_error *err);
 
 /* Marks every tensor not taken whose name matches `pattern` as left out for `reason` (a static string). Pattern: a prefix,
- * or with one '*' standing for any run of characters ("layers.*.ffn.gate.bias_vl"). */
+ * or a whole name in which one '*' stands for any run of characters ("layers.*.ffn.gate.bias_vl"). */
 void di_checkpoint_ignore(struct di_checkpoint *ckpt, const char *pattern, const char *reason);
 
 /* Fails on the first tensor neither taken nor ignored, naming it and how many more there are. */

@@ -66,7 +66,7 @@ uint64_t di_st_total_bytes(const struct di_st_set *set);                        
 size_t di_st_shard_count(const struct di_st_set *set);
 
 /* ------------------------------------------------------------------------------------------------------------------
- * Writing (traces, synthetic checkpoints). Tensors are laid out in the order added; data is copied by di_st_writer_save. */
+ * Writing (traces, synthetic checkpoints). Data is copied when added. */
 struct di_st_writer;
 di_status di_st_writer_open(struct di_st_writer **out, struct di_error *err);
 void di_st_writer_close(struct di_st_writer *writer);

@@ -138,7 +138,7 @@ static void tally(json_t *list, const char *key1, const char *value1, const char
                   uint64_t bytes, const char *example)
 {
     size_t index;
-    json_t *entry;
+    json_t *entry = NULL;
     json_array_foreach(list, index, entry)
     {
         if (strcmp(json_string_value(json_object_get(entry, key1)), value1) == 0 &&

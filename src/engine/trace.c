@@ -256,8 +256,8 @@ static di_status list_groups(struct trace *t, int32_t layer, int64_t total, int3
 static di_status write_compressed(struct trace *t, int32_t kv_slot)
 {
     const struct di_config *c = t->engine->config;
-    int32_t layer = t->engine->plan.kv_layer[kv_slot], *groups;
-    int64_t total = (int64_t)t->options->n_ids / t->engine->plan.kv_ratio[kv_slot], count;
+    int32_t layer = t->engine->plan.kv_layer[kv_slot], *groups = NULL;
+    int64_t total = (int64_t)t->options->n_ids / t->engine->plan.kv_ratio[kv_slot], count = 0;
     DI_TRY(list_groups(t, layer, total, &groups, &count));
     size_t n = (size_t)count, hd = (size_t)c->head_dim, ihd = (size_t)c->index_head_dim;
     float *latent = di_arena_alloc(&t->arena, n * hd, sizeof *latent);
