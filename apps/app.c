@@ -273,7 +273,8 @@ int app_read_ids(const struct app_args *args, const char *path, di_token_list *i
     json_t *list = json_loadb(text, size, 0, &where);
     free(text);
     if (list == NULL)
-        return app_usage(args, "%s: not valid JSON: line %d, column %d: %s", path, where.line, where.column, where.text);
+        return app_usage(args, "%s: not valid JSON: line %d, column %d: %s", path, where.line, where.column,
+                         where.text);
     if (!json_is_array(list))
         code = app_usage(args, "%s: must be a JSON list of token ids", path);
     for (index = 0; code == APP_OK && index < json_array_size(list); index++) {

@@ -37,8 +37,7 @@ static void print_config(json_t *config)
     const char *name;
     json_t *value;
     printf("\nconfig\n");
-    json_object_foreach(config, name, value)
-    {
+    json_object_foreach (config, name, value) {
         char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(10));
         printf("  %-30s %s\n", name, text != NULL ? text : "");
         free(text);
@@ -49,11 +48,12 @@ static void print_layers(const json_t *layers)
 {
     size_t index;
     json_t *l;
-    printf("\nlayer  attention          ratio  kv from  index from  owns      candidates  engram  rope           bytes\n");
-    json_array_foreach(layers, index, l)
-    {
+    printf(
+        "\nlayer  attention          ratio  kv from  index from  owns      candidates  engram  rope           bytes\n");
+    json_array_foreach (layers, index, l) {
         char kv[24], source[24], engram[24];
-        bool owns_kv = json_is_true(json_object_get(l, "owns_kv")), owns_index = json_is_true(json_object_get(l, "owns_index"));
+        bool owns_kv = json_is_true(json_object_get(l, "owns_kv")),
+             owns_index = json_is_true(json_object_get(l, "owns_index"));
         printf("%5lld  %-17s  %5lld  %7s  %10s  %-8s  %-10s  %6s  %-8s %11lld\n", int_of(l, "layer"),
                text_of(l, "attention"), int_of(l, "ratio"), id_of(l, "kv_source", kv), id_of(l, "index_source", source),
                owns_kv ? (owns_index ? "kv+index" : "kv") : (owns_index ? "index" : "-"), text_of(l, "candidates"),
@@ -68,11 +68,10 @@ static void print_rows(const char *title, const json_t *list, const char *first,
     if (json_array_size(list) == 0)
         return;
     printf("\n%s\n", title);
-    json_array_foreach(list, index, o)
-    {
+    json_array_foreach (list, index, o) {
         if (second != NULL)
-            printf("  %-24s %-10s %8lld tensors %16lld bytes\n", text_of(o, first), text_of(o, second), int_of(o, "count"),
-                   int_of(o, "bytes"));
+            printf("  %-24s %-10s %8lld tensors %16lld bytes\n", text_of(o, first), text_of(o, second),
+                   int_of(o, "count"), int_of(o, "bytes"));
         else
             printf("  %8lld tensors %16lld bytes  %s (for example %s)\n", int_of(o, "count"), int_of(o, "bytes"),
                    text_of(o, first), text_of(o, "example"));
@@ -84,7 +83,7 @@ static void print_memory(const json_t *memory)
     size_t index;
     json_t *o;
     printf("\nmemory\n");
-    json_array_foreach(memory, index, o)
+    json_array_foreach (memory, index, o)
         printf("  %-12s %16lld bytes  %s\n", text_of(o, "term"), int_of(o, "bytes"), text_of(o, "note"));
 }
 

@@ -12,7 +12,8 @@ static const struct app_option own_options[] = {
     {"prompt", "TEXT", "The prompt."},
     {"prompt-file", "FILE", "Read the prompt from a file; - is standard input."},
     {"ids", "FILE", "The prompt as a JSON list of token ids, taken as they are."},
-    {"bos", "on|off", "Put the beginning-of-sequence token in front of a text prompt that does not begin with it. Default: on."},
+    {"bos", "on|off",
+     "Put the beginning-of-sequence token in front of a text prompt that does not begin with it. Default: on."},
     {"temperature", "T", "Sampling temperature; 0 takes the most likely token. Default: 1."},
     {"seed", "S", "Seed of the sampling noise. Default: drawn, and reported with --stats and --json."},
     {"max-tokens", "N", "Most tokens to generate. Default: 256."},
@@ -68,7 +69,8 @@ static bool on_token(void *user, const struct di_token_event *event)
 }
 
 /* Text -> ids, with BOS in front unless it is there or not wanted. */
-static int encode_prompt(const struct app_args *args, di_engine *engine, const char *text, size_t len, di_token_list *ids)
+static int encode_prompt(const struct app_args *args, di_engine *engine, const char *text, size_t len,
+                         di_token_list *ids)
 {
     struct di_error err = {0};
     const char *bos = app_value(args, "bos");
@@ -158,7 +160,8 @@ static void print_json(const struct output *out, const di_token_list *prompt, co
 
 static void print_stats(const di_token_list *prompt, const struct di_generation *result)
 {
-    fprintf(stderr, "prompt: %zu tokens, %.3f s (%.1f tokens/s); output: %zu tokens, %.3f s (%.1f tokens/s); seed %llu; %s\n",
+    fprintf(stderr,
+            "prompt: %zu tokens, %.3f s (%.1f tokens/s); output: %zu tokens, %.3f s (%.1f tokens/s); seed %llu; %s\n",
             prompt->count, result->prefill_seconds, (double)prompt->count / result->prefill_seconds, result->n_tokens,
             result->decode_seconds, (double)result->n_tokens / result->decode_seconds, (unsigned long long)result->seed,
             result->finish_reason);
@@ -176,9 +179,9 @@ static int generate(const struct app_args *args, di_engine *engine, const struct
     di_status status = di_generate(engine, prompt->ids, prompt->count, params, on_token, &out, &result, &err);
     int code = APP_OK;
     if (status != DI_OK) {
-        code = app_error(args, status == DI_ERR_RANGE || status == DI_ERR_LIMIT || status == DI_ERR_INVALID ? APP_USAGE
-                                                                                                         : APP_FAILED,
-                         &err);
+        code = app_error(
+            args, status == DI_ERR_RANGE || status == DI_ERR_LIMIT || status == DI_ERR_INVALID ? APP_USAGE : APP_FAILED,
+            &err);
     } else if (out.stream) {
         printf("%s\n", result.tail);
     } else {

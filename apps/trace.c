@@ -9,7 +9,8 @@ static const struct app_option own_options[] = {
     {"chunk", "N", "Prefill in pieces of N tokens; 0 is whole. Default: 0."},
     {"greedy", "K", "Then generate K greedy tokens. Default: 0."},
     {"feed", "FILE", "Start layers from the streams_in and pre_in of this safetensors file."},
-    {"like", "FILE", "Write the positions and entries that this safetensors file lists. Default: those of --feed, else all."},
+    {"like", "FILE",
+     "Write the positions and entries that this safetensors file lists. Default: those of --feed, else all."},
     {"json", NULL, "Errors as JSON."},
     {NULL, NULL, NULL},
 };
@@ -23,9 +24,9 @@ static int trace(const struct app_args *args, const struct di_trace_options *opt
         return app_error(args, app_open_code(&err), &err);
     di_status status = di_trace(engine, options, app_value(args, "out"), &err);
     if (status != DI_OK)
-        code = app_error(args, status == DI_ERR_RANGE || status == DI_ERR_LIMIT || status == DI_ERR_INVALID ? APP_USAGE
-                                                                                                         : APP_FAILED,
-                         &err);
+        code = app_error(
+            args, status == DI_ERR_RANGE || status == DI_ERR_LIMIT || status == DI_ERR_INVALID ? APP_USAGE : APP_FAILED,
+            &err);
     di_engine_close(engine);
     return code;
 }

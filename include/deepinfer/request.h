@@ -29,7 +29,8 @@ DI_API di_status di_sampling_validate(const struct di_sampling_params *params, s
 struct di_token_event {
     int32_t id;       /* the sampled token */
     size_t index;     /* 0 for the first token after the prompt */
-    const char *text; /* text that became complete with this token, valid UTF-8, perhaps empty; special tokens left out */
+    const char
+        *text; /* text that became complete with this token, valid UTF-8, perhaps empty; special tokens left out */
     size_t text_len;
 };
 

@@ -66,8 +66,9 @@ di_status di_sampling_validate(const struct di_sampling_params *params, struct d
     return DI_OK;
 }
 
-di_status di_generate(di_engine *engine, const int32_t *prompt, size_t n_prompt, const struct di_sampling_params *params,
-                      di_token_fn on_token, void *user, struct di_generation *result, struct di_error *err)
+di_status di_generate(di_engine *engine, const int32_t *prompt, size_t n_prompt,
+                      const struct di_sampling_params *params, di_token_fn on_token, void *user,
+                      struct di_generation *result, struct di_error *err)
 {
     DI_TRY(di_sampling_validate(params, err));
     return di_generate_run(engine, prompt, n_prompt, params, on_token, user, result, err);
@@ -92,7 +93,8 @@ di_status di_inspect(const char *model, const di_options *options, char **json, 
     return status;
 }
 
-di_status di_trace(di_engine *engine, const struct di_trace_options *options, const char *out_path, struct di_error *err)
+di_status di_trace(di_engine *engine, const struct di_trace_options *options, const char *out_path,
+                   struct di_error *err)
 {
     if (options->chunk < 0)
         return DI_FAIL(err, DI_ERR_RANGE, "chunk must be at least 0, not %d", options->chunk);

@@ -80,7 +80,8 @@ di_status di_file_read(const char *path, size_t limit, char **data, size_t *size
     DI_TRY(open_regular(path, &fd, &bytes, err));
     if (bytes > limit) {
         close(fd);
-        return DI_FAIL(err, DI_ERR_LIMIT, "%s: %zu bytes, more than the %zu allowed for such a file", path, bytes, limit);
+        return DI_FAIL(err, DI_ERR_LIMIT, "%s: %zu bytes, more than the %zu allowed for such a file", path, bytes,
+                       limit);
     }
     char *buffer = di_calloc(bytes + 1, 1);
     if (buffer == NULL) {

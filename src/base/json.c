@@ -17,8 +17,9 @@ di_status di_json_parse(const char *text, size_t len, const char *what, json_t *
 static const char *type_name(const json_t *value)
 {
     static const char *const names[] = {
-        [JSON_OBJECT] = "an object", [JSON_ARRAY] = "a list",   [JSON_STRING] = "a string", [JSON_INTEGER] = "an integer",
-        [JSON_REAL] = "a number",    [JSON_TRUE] = "a boolean", [JSON_FALSE] = "a boolean", [JSON_NULL] = "null",
+        [JSON_OBJECT] = "an object",   [JSON_ARRAY] = "a list",  [JSON_STRING] = "a string",
+        [JSON_INTEGER] = "an integer", [JSON_REAL] = "a number", [JSON_TRUE] = "a boolean",
+        [JSON_FALSE] = "a boolean",    [JSON_NULL] = "null",
     };
     return value == NULL ? "absent" : names[json_typeof(value)];
 }
@@ -108,8 +109,8 @@ di_status di_json_get_i64_list(const json_t *object, const char *path, const cha
         return wrong_type(value, path, key, "a list of integers", err);
     size_t n = json_array_size(value);
     if (n > capacity)
-        return DI_FAIL(err, DI_ERR_LIMIT, "%s%s%s has %zu entries, more than the %zu supported", path, dot(path), key, n,
-                       capacity);
+        return DI_FAIL(err, DI_ERR_LIMIT, "%s%s%s has %zu entries, more than the %zu supported", path, dot(path), key,
+                       n, capacity);
     for (size_t i = 0; i < n; i++) {
         const json_t *item = json_array_get(value, i);
         if (!json_is_integer(item))

@@ -33,7 +33,7 @@ void di_cache_layout_make(const struct di_config *config, const struct di_layer_
 
 double di_cache_bytes_per_token(const struct di_cache_layout *layout)
 {
-    return (double)layout->page_bytes / DI_PAGE_TOKENS;
+    return (double)layout->page_bytes / (double)DI_PAGE_TOKENS;
 }
 
 size_t di_cache_private_bytes(const struct di_cache_layout *layout)

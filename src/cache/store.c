@@ -159,8 +159,8 @@ static di_status read_row(const struct di_kv_store *s, const struct di_kv_rows *
                           struct di_error *err)
 {
     uint8_t data[4096], scale[256]; /* index_head_dim and head_dim are at most 1024 */
-    DI_TRY(s->ops->download(s->dev, data, di_kv_row_data(rows, row),
-                            (size_t)di_kv_data_bytes(rows->format, rows->dim), err));
+    DI_TRY(s->ops->download(s->dev, data, di_kv_row_data(rows, row), (size_t)di_kv_data_bytes(rows->format, rows->dim),
+                            err));
     DI_TRY(s->ops->download(s->dev, scale, di_kv_row_scale(rows, row),
                             (size_t)di_kv_scale_bytes(rows->format, rows->dim), err));
     di_kv_unpack(rows->format, data, scale, rows->dim, out);

@@ -23,7 +23,7 @@ di_status di_config_parse(const char *json, size_t len, const char *file, struct
  * ~/.cache/huggingface/hub; models--owner--name/refs/<revision> -> snapshots/<commit>. As in huggingface_hub, a revision
  * without a ref must itself be a commit. *folder is from malloc; free() it. Not there: DI_ERR_NOT_FOUND, and the message
  * holds the command that fetches it. */
-struct di_hub_env {          /* values of the environment variables, NULL where unset; see base/options */
+struct di_hub_env { /* values of the environment variables, NULL where unset; see base/options */
     const char *hf_home, *hf_hub_cache, *xdg_cache_home, *home;
 };
 di_status di_hub_resolve(const char *model, const struct di_hub_env *env, char **folder, struct di_error *err);

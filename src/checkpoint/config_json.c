@@ -161,7 +161,8 @@ static di_status parse_lists(const struct scope *s, struct di_config *c)
     if (count != c->num_hidden_layers && count != c->num_hidden_layers + c->num_nextn_predict_layers)
         return DI_FAIL(s->err, DI_ERR_FORMAT,
                        "text_config.compress_ratios has %d entries; num_hidden_layers is %d and "
-                       "num_nextn_predict_layers %d", count, c->num_hidden_layers, c->num_nextn_predict_layers);
+                       "num_nextn_predict_layers %d",
+                       count, c->num_hidden_layers, c->num_nextn_predict_layers);
     memcpy(c->compress_ratios, ratios, (size_t)c->num_hidden_layers * sizeof *ratios);
     DI_TRY(get_i32_list(s, "kv_source_layer_ids", c->kv_source_layer_ids, DI_MAX_LAYERS, &c->n_kv_sources));
     return get_i32_list(s, "index_source_layer_ids", c->index_source_layer_ids, DI_MAX_LAYERS, &c->n_index_sources);
@@ -177,8 +178,8 @@ static di_status parse_engram(const struct scope *s, struct di_config *c)
     DI_TRY(di_json_get_i64_list(s->object, s->path, "engram_num_embeddings", c->engram_num_embeddings,
                                 DI_MAX_ENGRAM_LAYERS, &rows, s->err));
     if ((int32_t)rows != c->n_engram_layers)
-        return DI_FAIL(s->err, DI_ERR_FORMAT, "text_config.engram_num_embeddings has %zu entries, engram_layer_ids %d", rows,
-                       c->n_engram_layers);
+        return DI_FAIL(s->err, DI_ERR_FORMAT, "text_config.engram_num_embeddings has %zu entries, engram_layer_ids %d",
+                       rows, c->n_engram_layers);
     DI_TRY(get_i32(s, "engram_max_ngram_size", &c->engram_max_ngram_size));
     DI_TRY(get_i32(s, "engram_n_heads", &c->engram_n_heads));
     DI_TRY(get_i32(s, "engram_head_dim", &c->engram_head_dim));

@@ -69,7 +69,8 @@ static bool split_id(const char *model, char *repo, size_t size, const char **re
 }
 
 /* The commit that refs/<revision> names, or the revision itself when it is a commit. */
-static di_status read_commit(const char *repo_path, const char *revision, char *commit, size_t size, struct di_error *err)
+static di_status read_commit(const char *repo_path, const char *revision, char *commit, size_t size,
+                             struct di_error *err)
 {
     char *path = join_free(di_path_join(repo_path, "refs"), revision), *text;
     size_t len;
@@ -108,9 +109,10 @@ static di_status find_snapshot(const char *model, const char *cache, const char 
     if (status == DI_OK && !di_dir_exists(path)) {
         const char *at = strchr(model, '@');
         int len = at != NULL ? (int)(at - model) : (int)strlen(model);
-        status = DI_FAIL(err, DI_ERR_NOT_FOUND,
-                         "model %s is not in the Hugging Face cache (looked for %s); fetch it with: hf download %.*s%s%s",
-                         model, path, len, model, at != NULL ? " --revision " : "", at != NULL ? at + 1 : "");
+        status = DI_FAIL(
+            err, DI_ERR_NOT_FOUND,
+            "model %s is not in the Hugging Face cache (looked for %s); fetch it with: hf download %.*s%s%s", model,
+            path, len, model, at != NULL ? " --revision " : "", at != NULL ? at + 1 : "");
     }
     if (status != DI_OK) {
         free(path);

@@ -12,12 +12,12 @@ static const struct {
     const char *name;
     size_t size;
 } dtypes[DI_ST_DTYPE_COUNT] = {
-    [DI_ST_BOOL] = {"BOOL", 1},       [DI_ST_U8] = {"U8", 1},   [DI_ST_I8] = {"I8", 1},
-    [DI_ST_F8_E4M3] = {"F8_E4M3", 1}, [DI_ST_F8_E5M2] = {"F8_E5M2", 1},
-    [DI_ST_F8_E8M0] = {"F8_E8M0", 1}, [DI_ST_I16] = {"I16", 2}, [DI_ST_U16] = {"U16", 2},
-    [DI_ST_F16] = {"F16", 2},         [DI_ST_BF16] = {"BF16", 2},
-    [DI_ST_I32] = {"I32", 4},         [DI_ST_U32] = {"U32", 4}, [DI_ST_F32] = {"F32", 4},
-    [DI_ST_I64] = {"I64", 8},         [DI_ST_U64] = {"U64", 8}, [DI_ST_F64] = {"F64", 8},
+    [DI_ST_BOOL] = {"BOOL", 1},       [DI_ST_U8] = {"U8", 1},           [DI_ST_I8] = {"I8", 1},
+    [DI_ST_F8_E4M3] = {"F8_E4M3", 1}, [DI_ST_F8_E5M2] = {"F8_E5M2", 1}, [DI_ST_F8_E8M0] = {"F8_E8M0", 1},
+    [DI_ST_I16] = {"I16", 2},         [DI_ST_U16] = {"U16", 2},         [DI_ST_F16] = {"F16", 2},
+    [DI_ST_BF16] = {"BF16", 2},       [DI_ST_I32] = {"I32", 4},         [DI_ST_U32] = {"U32", 4},
+    [DI_ST_F32] = {"F32", 4},         [DI_ST_I64] = {"I64", 8},         [DI_ST_U64] = {"U64", 8},
+    [DI_ST_F64] = {"F64", 8},
 };
 
 const char *di_st_dtype_name(enum di_st_dtype dtype)
@@ -102,17 +102,19 @@ static di_status check_cover(const struct di_st_header *h, uint64_t data_bytes, 
     for (size_t i = 0; i < h->count; i++) {
         const struct di_st_tensor *t = &h->tensors[i];
         if (t->begin != at)
-            return DI_FAIL(err, DI_ERR_FORMAT, "tensor %s begins at byte %llu of the data section: %s; byte %llu expected",
-                           t->name, (unsigned long long)t->begin,
-                           t->begin > at ? "a hole before it" : "it overlaps the tensor before it",
-                           (unsigned long long)at);
+            return DI_FAIL(
+                err, DI_ERR_FORMAT, "tensor %s begins at byte %llu of the data section: %s; byte %llu expected",
+                t->name, (unsigned long long)t->begin,
+                t->begin > at ? "a hole before it" : "it overlaps the tensor before it", (unsigned long long)at);
         if (!di_add_u64(at, t->bytes, &at) || at > data_bytes)
-            return DI_FAIL(err, DI_ERR_FORMAT, "tensor %s ends past the end of the file: the file is truncated", t->name);
+            return DI_FAIL(err, DI_ERR_FORMAT, "tensor %s ends past the end of the file: the file is truncated",
+                           t->name);
         if ((h->data_begin + t->begin) % di_st_dtype_size(t->dtype) != 0)
-            return DI_FAIL(err, DI_ERR_UNSUPPORTED,
-                           "tensor %s lies at byte %llu of the file, not a multiple of its %zu-byte elements, and cannot "
-                           "be used in place", t->name, (unsigned long long)(h->data_begin + t->begin),
-                           di_st_dtype_size(t->dtype));
+            return DI_FAIL(
+                err, DI_ERR_UNSUPPORTED,
+                "tensor %s lies at byte %llu of the file, not a multiple of its %zu-byte elements, and cannot "
+                "be used in place",
+                t->name, (unsigned long long)(h->data_begin + t->begin), di_st_dtype_size(t->dtype));
     }
     if (at != data_bytes)
         return DI_FAIL(err, DI_ERR_FORMAT, "%llu bytes behind the last tensor", (unsigned long long)(data_bytes - at));
@@ -145,8 +147,7 @@ static di_status collect(json_t *root, const char *file, struct di_arena *arena,
     out->tensors = di_arena_alloc(arena, json_object_size(root), sizeof *out->tensors);
     if (out->tensors == NULL)
         return DI_FAIL_NOMEM(err, json_object_size(root) * sizeof *out->tensors);
-    json_object_foreach(root, name, entry)
-    {
+    json_object_foreach (root, name, entry) {
         if (strcmp(name, "__metadata__") == 0) {
             DI_TRY(check_metadata(entry, err));
             continue;

@@ -22,8 +22,23 @@
 enum { DI_ST_MAX_DIMS = 8 };
 
 enum di_st_dtype {
-    DI_ST_BOOL, DI_ST_U8, DI_ST_I8, DI_ST_F8_E4M3, DI_ST_F8_E5M2, DI_ST_F8_E8M0, DI_ST_I16, DI_ST_U16, DI_ST_F16,
-    DI_ST_BF16, DI_ST_I32, DI_ST_U32, DI_ST_F32, DI_ST_I64, DI_ST_U64, DI_ST_F64, DI_ST_DTYPE_COUNT
+    DI_ST_BOOL,
+    DI_ST_U8,
+    DI_ST_I8,
+    DI_ST_F8_E4M3,
+    DI_ST_F8_E5M2,
+    DI_ST_F8_E8M0,
+    DI_ST_I16,
+    DI_ST_U16,
+    DI_ST_F16,
+    DI_ST_BF16,
+    DI_ST_I32,
+    DI_ST_U32,
+    DI_ST_F32,
+    DI_ST_I64,
+    DI_ST_U64,
+    DI_ST_F64,
+    DI_ST_DTYPE_COUNT
 };
 
 struct di_st_tensor {
@@ -62,7 +77,7 @@ void di_st_close(struct di_st_set *set);
 const struct di_st_tensor *di_st_find(const struct di_st_set *set, const char *name);
 size_t di_st_count(const struct di_st_set *set);
 const struct di_st_tensor *di_st_at(const struct di_st_set *set, size_t index); /* ordered by name */
-uint64_t di_st_total_bytes(const struct di_st_set *set);                        /* payload, scales included */
+uint64_t di_st_total_bytes(const struct di_st_set *set); /* payload, scales included */
 size_t di_st_shard_count(const struct di_st_set *set);
 
 /* ------------------------------------------------------------------------------------------------------------------

@@ -49,12 +49,12 @@ static di_status collect(json_t *root, struct di_arena *arena, struct di_st_inde
     out->shards = di_arena_alloc(arena, n < MAX_SHARDS ? n : MAX_SHARDS, sizeof *out->shards);
     if (out->entries == NULL || out->shards == NULL)
         return DI_FAIL_NOMEM(err, n * sizeof *out->entries);
-    json_object_foreach(map, tensor, shard)
-    {
+    json_object_foreach (map, tensor, shard) {
         const char *name = json_string_value(shard);
         if (name == NULL || !is_plain_name(name))
-            return DI_FAIL(err, DI_ERR_FORMAT, "weight_map gives tensor %s the file \"%s\"; a plain file name is needed",
-                           tensor, name != NULL ? name : "(not a string)");
+            return DI_FAIL(err, DI_ERR_FORMAT,
+                           "weight_map gives tensor %s the file \"%s\"; a plain file name is needed", tensor,
+                           name != NULL ? name : "(not a string)");
         struct di_st_index_entry *entry = &out->entries[out->count];
         DI_TRY(shard_number(out, arena, name, &entry->shard, err));
         entry->tensor = di_arena_strndup(arena, tensor, strlen(tensor));

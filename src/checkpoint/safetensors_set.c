@@ -60,10 +60,11 @@ static di_status check_shard(const struct di_st_index *index, int32_t number, co
         const struct di_st_tensor *t = &header->tensors[i];
         const struct di_st_index_entry *entry = di_st_index_find(index, t->name);
         if (entry == NULL)
-            return DI_FAIL(err, DI_ERR_FORMAT, "%s: holds tensor %s, which %s does not list", t->file, t->name, index_path);
+            return DI_FAIL(err, DI_ERR_FORMAT, "%s: holds tensor %s, which %s does not list", t->file, t->name,
+                           index_path);
         if (entry->shard != number)
-            return DI_FAIL(err, DI_ERR_FORMAT, "%s: holds tensor %s, which %s places in %s", t->file, t->name, index_path,
-                           index->shards[entry->shard]);
+            return DI_FAIL(err, DI_ERR_FORMAT, "%s: holds tensor %s, which %s places in %s", t->file, t->name,
+                           index_path, index->shards[entry->shard]);
         seen[entry - index->entries] = true;
     }
     return DI_OK;
@@ -113,7 +114,8 @@ static di_status open_indexed(struct di_st_set *set, const char *folder, const c
 
 static di_status open_folder(struct di_st_set *set, const char *folder, struct di_error *err)
 {
-    char *index = di_path_join(folder, "model.safetensors.index.json"), *single = di_path_join(folder, "model.safetensors");
+    char *index = di_path_join(folder, "model.safetensors.index.json"),
+         *single = di_path_join(folder, "model.safetensors");
     di_status status;
     if (index == NULL || single == NULL)
         status = DI_FAIL_NOMEM(err, strlen(folder));

@@ -58,8 +58,8 @@ static di_status check_sizes(const struct di_config *c, struct di_error *err)
         return DI_FAIL(err, DI_ERR_UNSUPPORTED, "num_attention_heads %d is not a multiple of o_groups %d",
                        c->num_attention_heads, c->o_groups);
     if ((int64_t)c->num_attention_heads * c->head_dim > 1 << 20)
-        return DI_FAIL(err, DI_ERR_LIMIT, "num_attention_heads %d x head_dim %d is more than %d", c->num_attention_heads,
-                       c->head_dim, 1 << 20);
+        return DI_FAIL(err, DI_ERR_LIMIT, "num_attention_heads %d x head_dim %d is more than %d",
+                       c->num_attention_heads, c->head_dim, 1 << 20);
     return DI_OK;
 }
 
@@ -103,7 +103,8 @@ static di_status check_ascending(const char *name, const int32_t *ids, int32_t c
         if (ids[i] < 0 || ids[i] >= layers)
             return DI_FAIL(err, DI_ERR_RANGE, "%s[%d] is %d; layer ids lie in 0..%d", name, i, ids[i], layers - 1);
         if (i > 0 && ids[i] <= ids[i - 1])
-            return DI_FAIL(err, DI_ERR_INVALID, "%s[%d] is %d after %d; the list must ascend", name, i, ids[i], ids[i - 1]);
+            return DI_FAIL(err, DI_ERR_INVALID, "%s[%d] is %d after %d; the list must ascend", name, i, ids[i],
+                           ids[i - 1]);
     }
     return DI_OK;
 }
@@ -129,17 +130,19 @@ static di_status check_sources(const struct di_config *c, struct di_error *err)
     for (int32_t i = 0; i < c->n_kv_sources; i++) {
         int32_t layer = c->kv_source_layer_ids[i];
         if (c->compress_ratios[layer] == 0)
-            return DI_FAIL(err, DI_ERR_INVALID, "kv_source_layer_ids[%d] is layer %d, whose compress_ratios entry is 0", i,
-                           layer);
+            return DI_FAIL(err, DI_ERR_INVALID, "kv_source_layer_ids[%d] is layer %d, whose compress_ratios entry is 0",
+                           i, layer);
         if (!contains(c->index_source_layer_ids, c->n_index_sources, layer))
             return DI_FAIL(err, DI_ERR_INVALID,
                            "kv_source_layer_ids[%d] is layer %d, which is not among index_source_layer_ids: its "
-                           "followers would select from another source's entries", i, layer);
+                           "followers would select from another source's entries",
+                           i, layer);
     }
     for (int32_t i = 0; i < c->n_index_sources; i++)
         if (c->compress_ratios[c->index_source_layer_ids[i]] == 0)
-            return DI_FAIL(err, DI_ERR_INVALID, "index_source_layer_ids[%d] is layer %d, whose compress_ratios entry is 0",
-                           i, c->index_source_layer_ids[i]);
+            return DI_FAIL(err, DI_ERR_INVALID,
+                           "index_source_layer_ids[%d] is layer %d, whose compress_ratios entry is 0", i,
+                           c->index_source_layer_ids[i]);
     struct di_layer_plan_list plan;
     di_layer_plan_derive(c, &plan);
     for (int32_t i = 0; i < n; i++) {
@@ -148,11 +151,13 @@ static di_status check_sources(const struct di_config *c, struct di_error *err)
             continue;
         if (l->kv_source < 0)
             return DI_FAIL(err, DI_ERR_INVALID,
-                           "kv_source_layer_ids has no source for layer %d, whose compress_ratios entry is %d", i, l->ratio);
+                           "kv_source_layer_ids has no source for layer %d, whose compress_ratios entry is %d", i,
+                           l->ratio);
         if (c->compress_ratios[l->kv_source] != l->ratio)
-            return DI_FAIL(err, DI_ERR_INVALID,
-                           "compress_ratios[%d] is %d, but its KV source, layer %d of kv_source_layer_ids, has ratio %d", i,
-                           l->ratio, l->kv_source, c->compress_ratios[l->kv_source]);
+            return DI_FAIL(
+                err, DI_ERR_INVALID,
+                "compress_ratios[%d] is %d, but its KV source, layer %d of kv_source_layer_ids, has ratio %d", i,
+                l->ratio, l->kv_source, c->compress_ratios[l->kv_source]);
     }
     return DI_OK;
 }
@@ -169,8 +174,8 @@ static di_status check_index(const struct di_config *c, struct di_error *err)
     };
     DI_TRY(check_ints(checks, sizeof checks / sizeof checks[0], err));
     if (c->qk_rope_head_dim > c->index_head_dim)
-        return DI_FAIL(err, DI_ERR_UNSUPPORTED, "qk_rope_head_dim %d is more than index_head_dim %d", c->qk_rope_head_dim,
-                       c->index_head_dim);
+        return DI_FAIL(err, DI_ERR_UNSUPPORTED, "qk_rope_head_dim %d is more than index_head_dim %d",
+                       c->qk_rope_head_dim, c->index_head_dim);
     int32_t source = c->candidate_source_layer_id;
     if (source < 0)
         return DI_OK;
@@ -180,16 +185,17 @@ static di_status check_index(const struct di_config *c, struct di_error *err)
     };
     DI_TRY(check_ints(blocks, 2, err));
     if (!contains(c->index_source_layer_ids, c->n_index_sources, source))
-        return DI_FAIL(err, DI_ERR_INVALID, "candidate_source_layer_id is %d, which is not among index_source_layer_ids",
-                       source);
+        return DI_FAIL(err, DI_ERR_INVALID,
+                       "candidate_source_layer_id is %d, which is not among index_source_layer_ids", source);
     /* Blocks number the entries of one source: later index sources must read the same one. */
     struct di_layer_plan_list plan;
     di_layer_plan_derive(c, &plan);
     for (int32_t i = source; i < c->num_hidden_layers; i++)
         if (plan.layer[i].owns_index && plan.layer[i].kv_source != plan.layer[source].kv_source)
-            return DI_FAIL(err, DI_ERR_INVALID,
-                           "candidate_source_layer_id is %d, but layer %d behind it selects from another KV source (%d)",
-                           source, i, plan.layer[i].kv_source);
+            return DI_FAIL(
+                err, DI_ERR_INVALID,
+                "candidate_source_layer_id is %d, but layer %d behind it selects from another KV source (%d)", source,
+                i, plan.layer[i].kv_source);
     return DI_OK;
 }
 

@@ -98,7 +98,8 @@ di_status di_engram_consts_derive(const struct di_config *c, int32_t table, stru
 {
     *out = (struct di_engram_consts){.columns = di_engram_columns(c)};
     if (out->columns > DI_MAX_ENGRAM_COLUMNS)
-        return DI_FAIL(err, DI_ERR_LIMIT, "engram_max_ngram_size %d and engram_n_heads %d give %d hash columns; %d at most",
+        return DI_FAIL(err, DI_ERR_LIMIT,
+                       "engram_max_ngram_size %d and engram_n_heads %d give %d hash columns; %d at most",
                        c->engram_max_ngram_size, c->engram_n_heads, out->columns, DI_MAX_ENGRAM_COLUMNS);
     /* One ascending list over all tables; earlier tables' primes are skipped. */
     int64_t prime = c->engram_vocab_size - 1;
@@ -119,9 +120,10 @@ di_status di_engram_consts_derive(const struct di_config *c, int32_t table, stru
     for (int32_t shift = 0; shift < c->engram_max_ngram_size; shift++)
         out->multipliers[shift] = (int64_t)(2 * bounded(&rng, bound > 0 ? bound : 1) + 1);
     if (out->rows != c->engram_num_embeddings[table])
-        return DI_FAIL(err, DI_ERR_FORMAT,
-                       "engram_num_embeddings[%d] is %lld; the primes of its hash columns (from engram_vocab_size %lld) "
-                       "sum to %lld", table, (long long)c->engram_num_embeddings[table], (long long)c->engram_vocab_size,
-                       (long long)out->rows);
+        return DI_FAIL(
+            err, DI_ERR_FORMAT,
+            "engram_num_embeddings[%d] is %lld; the primes of its hash columns (from engram_vocab_size %lld) "
+            "sum to %lld",
+            table, (long long)c->engram_num_embeddings[table], (long long)c->engram_vocab_size, (long long)out->rows);
     return DI_OK;
 }

@@ -62,7 +62,8 @@ static di_status load_tokenizer(struct di_engine *e, const char *folder, struct 
     if (n_compressed != e->config->engram_compressed_vocab_size)
         return DI_FAIL(err, DI_ERR_FORMAT,
                        "tokenizer.json gives %d compressed ids, engram_compressed_vocab_size of config.json says %d: "
-                       "Engram would hash into wrong rows", n_compressed, e->config->engram_compressed_vocab_size);
+                       "Engram would hash into wrong rows",
+                       n_compressed, e->config->engram_compressed_vocab_size);
     return DI_OK;
 }
 
@@ -149,11 +150,12 @@ static di_status check_memory(const struct di_engine *e, struct di_error *err)
     }
     if (total <= physical)
         return DI_OK;
-    return DI_FAIL(err, DI_ERR_LIMIT,
-                   "the memory plan needs %llu bytes and this machine has %llu; the largest term is %s (%s): %llu bytes. "
-                   "Lower max-model-len or max-batched-tokens",
-                   (unsigned long long)total, (unsigned long long)physical, terms[largest].term, terms[largest].note,
-                   (unsigned long long)terms[largest].bytes);
+    return DI_FAIL(
+        err, DI_ERR_LIMIT,
+        "the memory plan needs %llu bytes and this machine has %llu; the largest term is %s (%s): %llu bytes. "
+        "Lower max-model-len or max-batched-tokens",
+        (unsigned long long)total, (unsigned long long)physical, terms[largest].term, terms[largest].note,
+        (unsigned long long)terms[largest].bytes);
 }
 
 di_status di_engine_start(struct di_engine *e, struct di_error *err)

@@ -139,8 +139,7 @@ static void tally(json_t *list, const char *key1, const char *value1, const char
 {
     size_t index;
     json_t *entry = NULL;
-    json_array_foreach(list, index, entry)
-    {
+    json_array_foreach (list, index, entry) {
         if (strcmp(json_string_value(json_object_get(entry, key1)), value1) == 0 &&
             (key2 == NULL || strcmp(json_string_value(json_object_get(entry, key2)), value2) == 0))
             break;

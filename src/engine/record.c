@@ -10,7 +10,12 @@
 
 enum rows { ROWS_ALL, ROWS_LISTED, ROWS_LAST4, ROWS_LAST16 };
 enum kind { KIND_ACT, KIND_F32, KIND_I32 };
-enum inner { INNER_NONE, INNER_FLAT, INNER_STREAMS, INNER_COMB }; /* shape behind the row: (), (w), (hc, w/hc), (hc, hc) */
+enum inner {
+    INNER_NONE,
+    INNER_FLAT,
+    INNER_STREAMS,
+    INNER_COMB
+}; /* shape behind the row: (), (w), (hc, w/hc), (hc, hc) */
 enum modes { IN_ORACLE = 1, IN_NATIVE = 2, IN_BOTH = 3 };
 
 /* What a point becomes. One point may give several tensors. */

@@ -62,8 +62,8 @@ static di_status open_inputs(struct trace *t)
 }
 
 /* Copies rows [begin, end) of a fed tensor [available, width] over device rows from `row` on. */
-static di_status upload_rows(struct trace *t, const struct di_st_tensor *from, int64_t begin, int64_t end, int64_t width,
-                             bool act, void *device, int64_t row)
+static di_status upload_rows(struct trace *t, const struct di_st_tensor *from, int64_t begin, int64_t end,
+                             int64_t width, bool act, void *device, int64_t row)
 {
     const struct di_ops *ops = t->engine->ops;
     size_t count = (size_t)(end - begin) * (size_t)width;
@@ -96,9 +96,8 @@ static di_status check_fed(struct trace *t, const struct di_st_tensor *tensor, i
         values *= tensor->shape[i];
     if ((tensor->dtype != DI_ST_F32 && tensor->dtype != DI_ST_BF16) || tensor->n_dims < 2 || values != width ||
         tensor->shape[0] < min_rows)
-        return DI_FAIL(t->err, DI_ERR_FORMAT,
-                       "%s: %s must be F32 or BF16 with at least %lld rows of %lld values", tensor->file, tensor->name,
-                       (long long)min_rows, (long long)width);
+        return DI_FAIL(t->err, DI_ERR_FORMAT, "%s: %s must be F32 or BF16 with at least %lld rows of %lld values",
+                       tensor->file, tensor->name, (long long)min_rows, (long long)width);
     return DI_OK;
 }
 

@@ -18,25 +18,25 @@ struct di_buffers {
     float *ffn_pre, *ffn_post, *ffn_comb;
     void *collapsed, *normed, *out;                           /* [R, D] */
     /* attention */
-    void *q_low, *q, *kv, *attn, *o_low;                      /* [R, q_lora], [R, H*hd], [R, hd], [R, H*hd], [R, G*rank] */
-    uint8_t *window_data, *window_scale;                      /* R packed window rows */
-    float *value, *gate;                                      /* [R, hd] compressor, ratio 2 */
-    void *latent, *index_key, *index_q, *index_w;             /* [R, hd], [R, ihd], [R, ih*ihd], [R, ih] */
-    int32_t *selected, *n_selected, *blocks, *n_blocks;       /* [R, topk], [R], [R, topk_blocks], [R] */
+    void *q_low, *q, *kv, *attn, *o_low; /* [R, q_lora], [R, H*hd], [R, hd], [R, H*hd], [R, G*rank] */
+    uint8_t *window_data, *window_scale; /* R packed window rows */
+    float *value, *gate; /* [R, hd] compressor, ratio 2 */
+    void *latent, *index_key, *index_q, *index_w; /* [R, hd], [R, ihd], [R, ih*ihd], [R, ih] */
+    int32_t *selected, *n_selected, *blocks, *n_blocks; /* [R, topk], [R], [R, topk_blocks], [R] */
     /* experts */
-    int32_t *expert_ids;                                      /* [R, k] */
-    float *expert_weights;                                    /* [R, k] */
-    void *slots, *shared;                                     /* [R, k, D], [R, D] */
+    int32_t *expert_ids; /* [R, k] */
+    float *expert_weights; /* [R, k] */
+    void *slots, *shared; /* [R, k, D], [R, D] */
     /* Engram */
-    int32_t *hash_ids;                                        /* [R, columns] */
-    void *engram_rows, *engram_kv;                            /* [R, columns*ehd], [R, (hc+1)*D] */
-    float *engram_gate;                                       /* [R, hc] */
+    int32_t *hash_ids; /* [R, columns] */
+    void *engram_rows, *engram_kv; /* [R, columns*ehd], [R, (hc+1)*D] */
+    float *engram_gate; /* [R, hc] */
     /* head */
-    void *final_x;                                            /* [M, hc, D] */
-    float *final_pre;                                         /* [M, hc] */
-    void *final_collapsed, *final_norm;                       /* [M, D] */
-    float *logits;                                            /* [M, vocab] */
-    int32_t *token;                                           /* [M] */
+    void *final_x; /* [M, hc, D] */
+    float *final_pre; /* [M, hc] */
+    void *final_collapsed, *final_norm; /* [M, D] */
+    float *logits; /* [M, vocab] */
+    int32_t *token; /* [M] */
     /* observation only, else NULL */
     float *scores, *index_margin, *block_margin, *router_margin; /* [R, score_stride], [R] each */
 };

@@ -195,8 +195,7 @@ static void linear(const struct pass *p, const void *x, const struct di_weight *
 
 static void linear_f32(const struct pass *p, int32_t n, const void *x, const struct di_weight *w, float *out)
 {
-    p->m->ops->linear(p->m->dev,
-                      &(struct di_linear_args){.n = n, .x = x, .weight = *w, .f32_out = true, .out = out});
+    p->m->ops->linear(p->m->dev, &(struct di_linear_args){.n = n, .x = x, .weight = *w, .f32_out = true, .out = out});
 }
 
 static void norm(const struct pass *p, int32_t n, const void *x, const struct di_weight *w, void *out)
@@ -468,24 +467,24 @@ static di_status attention(const struct pass *p, int32_t layer)
         DI_TRY(compress(p, layer, inv_freq));
     if (plan->owns_index)
         DI_TRY(select_entries(p, layer, inv_freq));
-    m->ops->attention(m->dev, &(struct di_attention_args){
-                                  .rows = p->rows,
-                                  .heads = c->num_attention_heads,
-                                  .dim = c->head_dim,
-                                  .rope_dim = c->qk_rope_head_dim,
-                                  .window = c->sliding_window,
-                                  .q = b->q,
-                                  .step = window,
-                                  .ring = ring,
-                                  .cache = plan->ratio == 0 ? (struct di_paged_view){0}
-                                                            : di_kv_store_paged(p->store, plan->kv_slot),
-                                  .selected = b->selected,
-                                  .n_selected = b->n_selected,
-                                  .topk = c->index_topk,
-                                  .sink = w->attn_sink,
-                                  .inv_freq = inv_freq,
-                                  .out = b->attn,
-                              });
+    m->ops->attention(
+        m->dev, &(struct di_attention_args){
+                    .rows = p->rows,
+                    .heads = c->num_attention_heads,
+                    .dim = c->head_dim,
+                    .rope_dim = c->qk_rope_head_dim,
+                    .window = c->sliding_window,
+                    .q = b->q,
+                    .step = window,
+                    .ring = ring,
+                    .cache = plan->ratio == 0 ? (struct di_paged_view){0} : di_kv_store_paged(p->store, plan->kv_slot),
+                    .selected = b->selected,
+                    .n_selected = b->n_selected,
+                    .topk = c->index_topk,
+                    .sink = w->attn_sink,
+                    .inv_freq = inv_freq,
+                    .out = b->attn,
+                });
     m->ops->window_store(m->dev, &(struct di_window_store_args){.rows = p->rows, .in = window, .ring = ring});
     m->ops->group_linear(m->dev, &(struct di_group_linear_args){
                                      .n = p->rows.n,

@@ -39,7 +39,7 @@ uint64_t di_model_workspace_bytes(const struct di_config *config, int32_t act_by
 /* Host arrays, valid during the call. */
 struct di_step {
     int32_t n_rows;
-    const int32_t *window;   /* [n_rows, engram_max_ngram_size or 1] token ids looking back, [i][0] the row's own; -1 */
+    const int32_t *window; /* [n_rows, engram_max_ngram_size or 1] token ids looking back, [i][0] the row's own; -1 */
     const int32_t *position, *slot, *first; /* [n_rows] */
     int32_t n_logits;
     const int32_t *logit_row; /* [n_logits] rows whose logits are wanted */
@@ -49,38 +49,38 @@ struct di_step {
 
 /* Named places in the forward pass, in the order in which they are reached within a layer. */
 enum di_point {
-    DI_POINT_STREAMS_IN,    /* act [n, hc, D] before Engram */
-    DI_POINT_PRE_IN,        /* f32 [n, hc] */
-    DI_POINT_ENGRAM_HASH,   /* i32 [n, columns] */
-    DI_POINT_ENGRAM_GATE,   /* f32 [n, hc] */
+    DI_POINT_STREAMS_IN, /* act [n, hc, D] before Engram */
+    DI_POINT_PRE_IN, /* f32 [n, hc] */
+    DI_POINT_ENGRAM_HASH, /* i32 [n, columns] */
+    DI_POINT_ENGRAM_GATE, /* f32 [n, hc] */
     DI_POINT_ENGRAM_STREAMS, /* act [n, hc, D] */
-    DI_POINT_COLLAPSED,     /* act [n, D] input of attn_norm */
-    DI_POINT_ATTN_PRE,      /* f32 [n, hc] */
-    DI_POINT_ATTN_POST,     /* f32 [n, hc] */
-    DI_POINT_ATTN_COMB,     /* f32 [n, hc, hc] */
-    DI_POINT_ATTN_IN,       /* act [n, D] */
-    DI_POINT_Q_RESIDUAL,    /* act [n, q_lora_rank] */
-    DI_POINT_WINDOW_KV,     /* packed rows: read them through di_model_window_rows() */
-    DI_POINT_LATENT,        /* act [n, hd]; rows that complete no group are meaningless */
-    DI_POINT_INDEX_SCORES,  /* f32 [n, observe stride] */
-    DI_POINT_CANDIDATES,    /* i32 [n, topk_blocks] */
+    DI_POINT_COLLAPSED, /* act [n, D] input of attn_norm */
+    DI_POINT_ATTN_PRE, /* f32 [n, hc] */
+    DI_POINT_ATTN_POST, /* f32 [n, hc] */
+    DI_POINT_ATTN_COMB, /* f32 [n, hc, hc] */
+    DI_POINT_ATTN_IN, /* act [n, D] */
+    DI_POINT_Q_RESIDUAL, /* act [n, q_lora_rank] */
+    DI_POINT_WINDOW_KV, /* packed rows: read them through di_model_window_rows() */
+    DI_POINT_LATENT, /* act [n, hd]; rows that complete no group are meaningless */
+    DI_POINT_INDEX_SCORES, /* f32 [n, observe stride] */
+    DI_POINT_CANDIDATES, /* i32 [n, topk_blocks] */
     DI_POINT_CANDIDATE_MARGIN, /* f32 [n] */
-    DI_POINT_SELECTED,      /* i32 [n, topk] */
-    DI_POINT_INDEX_MARGIN,  /* f32 [n] */
-    DI_POINT_ATTN_OUT,      /* act [n, D] */
-    DI_POINT_FFN_PRE,       /* f32 */
+    DI_POINT_SELECTED, /* i32 [n, topk] */
+    DI_POINT_INDEX_MARGIN, /* f32 [n] */
+    DI_POINT_ATTN_OUT, /* act [n, D] */
+    DI_POINT_FFN_PRE, /* f32 */
     DI_POINT_FFN_POST,
     DI_POINT_FFN_COMB,
-    DI_POINT_FFN_IN,        /* act [n, D] */
-    DI_POINT_ROUTER_IDS,    /* i32 [n, k] */
+    DI_POINT_FFN_IN, /* act [n, D] */
+    DI_POINT_ROUTER_IDS, /* i32 [n, k] */
     DI_POINT_ROUTER_WEIGHTS, /* f32 [n, k] */
     DI_POINT_ROUTER_MARGIN, /* f32 [n] */
-    DI_POINT_FFN_OUT,       /* act [n, D] */
-    DI_POINT_STREAMS_OUT,   /* act [n, hc, D] */
+    DI_POINT_FFN_OUT, /* act [n, D] */
+    DI_POINT_STREAMS_OUT, /* act [n, hc, D] */
     /* once a step, layer -1, rows = the step's logit rows: */
     DI_POINT_FINAL_COLLAPSED, /* act [m, D] */
-    DI_POINT_FINAL_NORM,      /* act [m, D] */
-    DI_POINT_LOGITS,          /* f32 [m, vocab] */
+    DI_POINT_FINAL_NORM, /* act [m, D] */
+    DI_POINT_LOGITS, /* f32 [m, vocab] */
     DI_POINT_COUNT
 };
 

@@ -3,14 +3,14 @@
 #include <math.h>
 
 /* The 256 values of e4m3fn in code order: subnormals m * 2^-9, then rows of one exponent, (8 + m) * u. */
-#define E4M3_SUB(s) s 0.0F, s 1 * 0x1p-9F, s 2 * 0x1p-9F, s 3 * 0x1p-9F, s 4 * 0x1p-9F, s 5 * 0x1p-9F, s 6 * 0x1p-9F, s 7 * 0x1p-9F
+#define E4M3_SUB(s) \
+    s 0.0F, s 1 * 0x1p-9F, s 2 * 0x1p-9F, s 3 * 0x1p-9F, s 4 * 0x1p-9F, s 5 * 0x1p-9F, s 6 * 0x1p-9F, s 7 * 0x1p-9F
 #define E4M3_ROW(s, u) s 8 * u, s 9 * u, s 10 * u, s 11 * u, s 12 * u, s 13 * u, s 14 * u, s 15 * u
-#define E4M3_HALF(s)                                                                                          \
-    E4M3_SUB(s), E4M3_ROW(s, 0x1p-9F), E4M3_ROW(s, 0x1p-8F), E4M3_ROW(s, 0x1p-7F), E4M3_ROW(s, 0x1p-6F),     \
-        E4M3_ROW(s, 0x1p-5F), E4M3_ROW(s, 0x1p-4F), E4M3_ROW(s, 0x1p-3F), E4M3_ROW(s, 0x1p-2F),              \
-        E4M3_ROW(s, 0x1p-1F), E4M3_ROW(s, 0x1p0F), E4M3_ROW(s, 0x1p1F), E4M3_ROW(s, 0x1p2F),                 \
-        E4M3_ROW(s, 0x1p3F), E4M3_ROW(s, 0x1p4F), s 8 * 0x1p5F, s 9 * 0x1p5F, s 10 * 0x1p5F, s 11 * 0x1p5F,  \
-        s 12 * 0x1p5F, s 13 * 0x1p5F, s 14 * 0x1p5F, NAN
+#define E4M3_HALF(s)                                                                                                  \
+    E4M3_SUB(s), E4M3_ROW(s, 0x1p-9F), E4M3_ROW(s, 0x1p-8F), E4M3_ROW(s, 0x1p-7F), E4M3_ROW(s, 0x1p-6F),              \
+        E4M3_ROW(s, 0x1p-5F), E4M3_ROW(s, 0x1p-4F), E4M3_ROW(s, 0x1p-3F), E4M3_ROW(s, 0x1p-2F), E4M3_ROW(s, 0x1p-1F), \
+        E4M3_ROW(s, 0x1p0F), E4M3_ROW(s, 0x1p1F), E4M3_ROW(s, 0x1p2F), E4M3_ROW(s, 0x1p3F), E4M3_ROW(s, 0x1p4F),      \
+        s 8 * 0x1p5F, s 9 * 0x1p5F, s 10 * 0x1p5F, s 11 * 0x1p5F, s 12 * 0x1p5F, s 13 * 0x1p5F, s 14 * 0x1p5F, NAN
 
 static const float e4m3_values[256] = {E4M3_HALF(+), E4M3_HALF(-)};
 

@@ -57,7 +57,7 @@ uint8_t di_e4m3_from_f32(float value);
 /* e2m1: 0 .5 1 1.5 2 3 4 6, bit 3 the sign (17.2, 17.6). */
 static inline float di_e2m1_to_f32(uint8_t code)
 {
-    static const float values[16] = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F,
+    static const float values[16] = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
                                      -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
     return values[code & 15U];
 }

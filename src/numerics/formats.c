@@ -5,9 +5,8 @@
 #include "numerics/codes.h"
 
 static const struct di_format_info formats[DI_FMT_COUNT] = {
-    [DI_FMT_F32] = {"f32", 32, 0, 0},          [DI_FMT_BF16] = {"bf16", 16, 0, 0},
-    [DI_FMT_FP8] = {"fp8", 8, 32, 32},         [DI_FMT_FP8_ROW] = {"fp8-row", 8, 1, 32},
-    [DI_FMT_FP4] = {"fp4", 4, 1, 32},
+    [DI_FMT_F32] = {"f32", 32, 0, 0},         [DI_FMT_BF16] = {"bf16", 16, 0, 0}, [DI_FMT_FP8] = {"fp8", 8, 32, 32},
+    [DI_FMT_FP8_ROW] = {"fp8-row", 8, 1, 32}, [DI_FMT_FP4] = {"fp4", 4, 1, 32},
 };
 
 const struct di_format_info *di_format_info(enum di_format format)

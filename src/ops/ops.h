@@ -54,15 +54,15 @@ struct di_device; /* a backend's instance; each backend defines its own */
 struct di_rows {
     int32_t n;
     const int32_t *position; /* [n] absolute position in its sequence */
-    const int32_t *slot;     /* [n] which sequence state (rings, tails, page table) */
-    const int32_t *first;    /* [n] index of the first row of the same sequence in this step */
+    const int32_t *slot; /* [n] which sequence state (rings, tails, page table) */
+    const int32_t *first; /* [n] index of the first row of the same sequence in this step */
 };
 
 /* Rows of one cache kind: all data, then all scales (numerics/quant.h). */
 struct di_kv_rows {
     enum di_kv_format format;
     int32_t dim;
-    uint8_t *data;  /* row i at data + i * di_kv_data_bytes */
+    uint8_t *data; /* row i at data + i * di_kv_data_bytes */
     uint8_t *scale; /* row i at scale + i * di_kv_scale_bytes; NULL where the format has none */
 };
 
@@ -70,7 +70,7 @@ struct di_kv_rows {
 struct di_ring_view {
     enum di_kv_format format;
     int32_t dim, ring_slots;
-    uint8_t *base;         /* ring s at base + s * slot_stride: ring_slots data rows, then ring_slots scale rows */
+    uint8_t *base; /* ring s at base + s * slot_stride: ring_slots data rows, then ring_slots scale rows */
     size_t slot_stride;
 };
 
@@ -102,18 +102,19 @@ struct di_embed_args {
     const int32_t *token; /* row i's id at token[i * token_stride] */
     int32_t token_stride;
     struct di_weight table; /* [vocab, D] bf16 */
-    void *x;                /* out act [n, hc, D] */
-    float *pre;             /* out [n, hc] */
+    void *x; /* out act [n, hc, D] */
+    float *pre; /* out [n, hc] */
 };
 
 /* Row ids of every hash column. Section 13.5. */
 struct di_engram_hash_args {
     int32_t n, ngram, heads; /* ngram = engram_max_ngram_size */
-    const int32_t *window;   /* [n, ngram] raw token ids, [i][0] the row's own, then looking back; -1 = before the start */
-    const int32_t *map;      /* [vocab] compressed ids */
-    int32_t pad;             /* compressed pad id */
+    const int32_t
+        *window; /* [n, ngram] raw token ids, [i][0] the row's own, then looking back; -1 = before the start */
+    const int32_t *map; /* [vocab] compressed ids */
+    int32_t pad; /* compressed pad id */
     const int64_t *multipliers, *primes, *offsets; /* [ngram], [columns], [columns] */
-    int32_t *ids;            /* out [n, columns], columns = (ngram - 1) * heads */
+    int32_t *ids; /* out [n, columns], columns = (ngram - 1) * heads */
 };
 
 /* e[i] = concatenation of the table rows ids[i]. Exact in bf16. */
@@ -121,27 +122,27 @@ struct di_engram_lookup_args {
     int32_t n, columns;
     const int32_t *ids;
     struct di_weight table; /* [rows, engram_head_dim] fp8-row */
-    void *out;              /* act [n, columns * engram_head_dim] */
+    void *out; /* act [n, columns * engram_head_dim] */
 };
 
 /* X[s] += gate[s] * value, gate from X[s] and key[s]. Section 12. In place. */
 struct di_engram_mix_args {
     int32_t n, hc, dim;
-    void *x;                 /* in, out act [n, hc, D] */
-    const void *kv;          /* act [n, (hc + 1) * D]: keys of the streams, then the value */
+    void *x; /* in, out act [n, hc, D] */
+    const void *kv; /* act [n, (hc + 1) * D]: keys of the streams, then the value */
     struct di_weight q_weight, k_weight; /* [hc, D] bf16 */
     float eps;
-    float *gate;             /* out [n, hc] */
+    float *gate; /* out [n, hc] */
 };
 
 /* Hyper-connection coefficients of one site. Section 5. */
 struct di_hc_mix_args {
     int32_t n, hc, dim, sinkhorn_iters;
-    const void *x;                    /* act [n, hc, D] */
-    struct di_weight fn;              /* [(2 + hc) * hc, hc * D] f32 */
-    const float *base, *scale;        /* [(2 + hc) * hc], [3] */
+    const void *x; /* act [n, hc, D] */
+    struct di_weight fn; /* [(2 + hc) * hc, hc * D] f32 */
+    const float *base, *scale; /* [(2 + hc) * hc], [3] */
     float eps, norm_eps;
-    float *pre, *post, *comb;         /* out [n, hc], [n, hc], [n, hc(j), hc(k)] */
+    float *pre, *post, *comb; /* out [n, hc], [n, hc], [n, hc(j), hc(k)] */
 };
 
 /* out = sum over i of pre[i] * X[i]; act. */
@@ -163,7 +164,7 @@ struct di_hc_expand_args {
 /* RMSNorm: act(w * (x * 1/sqrt(mean(x^2) + eps))). May work in place. */
 struct di_norm_args {
     int32_t n, dim;
-    const void *x;          /* act [n, dim] */
+    const void *x; /* act [n, dim] */
     struct di_weight weight; /* [1, dim] bf16 */
     float eps;
     void *out; /* act [n, dim] */
@@ -175,15 +176,15 @@ struct di_linear_args {
     const void *x; /* act [n, cols] */
     struct di_weight weight;
     bool f32_out; /* out is float and not rounded (compressor, gate-like projections, logits); else act */
-    void *out;    /* [n, rows] */
+    void *out; /* [n, rows] */
 };
 
 /* Grouped output projection: group g's rows of W meet group g's slice of x only. No activation quantisation. Section 7. */
 struct di_group_linear_args {
     int32_t n, groups;
-    const void *x;           /* act [n, groups * cols] */
+    const void *x; /* act [n, groups * cols] */
     struct di_weight weight; /* [groups * rank, cols] */
-    void *out;               /* act [n, groups * rank] */
+    void *out; /* act [n, groups * rank] */
 };
 
 /* Rotates the last rope_dim elements of every head by the row's position. Section 6. In place, act. */
@@ -191,7 +192,7 @@ struct di_rope_args {
     struct di_rows rows;
     int32_t heads, dim, rope_dim;
     const float *inv_freq; /* [rope_dim / 2] */
-    void *x;               /* act [n, heads, dim] */
+    void *x; /* act [n, heads, dim] */
 };
 
 /* Rotates and packs the step's window KV. Later operations read these rows, never the values before packing. */
@@ -199,8 +200,8 @@ struct di_window_pack_args {
     struct di_rows rows;
     int32_t rope_dim;
     const float *inv_freq;
-    const void *kv;         /* act [n, hd], normed */
-    struct di_kv_rows out;  /* n rows */
+    const void *kv; /* act [n, hd], normed */
+    struct di_kv_rows out; /* n rows */
 };
 
 /* Copies the step's rows into the rings, after attention has read what they replace. */
@@ -244,7 +245,7 @@ struct di_index_query_args {
     int32_t heads, dim, rope_dim;
     const float *inv_freq;
     enum di_kv_format format; /* DI_KV_FP4_E8M0, or DI_KV_F32 for none */
-    void *q;                  /* act [n, heads, dim] */
+    void *q; /* act [n, heads, dim] */
 };
 
 /* Scores all visible entries and selects. Ties: lowest index; NaN loses; -inf is never selected. Section 9.
@@ -253,7 +254,7 @@ struct di_index_query_args {
 struct di_index_select_args {
     struct di_rows rows;
     int32_t heads;
-    const void *q;      /* act [n, heads, index_dim] */
+    const void *q; /* act [n, heads, index_dim] */
     const void *weight; /* act [n, heads] */
     struct di_paged_view cache;
     int32_t topk;
@@ -262,7 +263,7 @@ struct di_index_select_args {
     int32_t block_size, topk_blocks;
     int32_t *blocks, *n_blocks; /* [n, topk_blocks] ascending, padded with -1; [n] */
     /* Observation only, NULL otherwise: */
-    float *scores;         /* [n, score_stride] before the candidate mask, -inf where not visible */
+    float *scores; /* [n, score_stride] before the candidate mask, -inf where not visible */
     int32_t score_stride;
     float *margin, *block_margin; /* [n] gap at the last kept one, +inf where no choice was made */
 };
@@ -272,27 +273,27 @@ struct di_index_select_args {
 struct di_attention_args {
     struct di_rows rows;
     int32_t heads, dim, rope_dim, window;
-    const void *q;             /* act [n, H, hd], rotated */
-    struct di_kv_rows step;    /* the step's window rows */
-    struct di_ring_view ring;  /* earlier positions */
+    const void *q; /* act [n, H, hd], rotated */
+    struct di_kv_rows step; /* the step's window rows */
+    struct di_ring_view ring; /* earlier positions */
     struct di_paged_view cache; /* ratio 0: no compressed entries */
     const int32_t *selected, *n_selected;
-    int32_t topk;              /* row stride of selected */
-    const float *sink;         /* [H] */
+    int32_t topk; /* row stride of selected */
+    const float *sink; /* [H] */
     const float *inv_freq;
-    void *out;                 /* act [n, H * hd] */
+    void *out; /* act [n, H * hd] */
 };
 
 /* Router. Section 11. */
 struct di_gate_args {
     int32_t n, topk;
-    const void *x;          /* act [n, D] */
+    const void *x; /* act [n, D] */
     struct di_weight weight; /* [E, D] bf16 */
-    const float *bias;      /* [E] */
+    const float *bias; /* [E] */
     float temp, scaling;
-    int32_t *ids;     /* out [n, topk], descending score + bias, ties to the lower id */
-    float *weights;   /* out [n, topk] */
-    float *margin;    /* observation: [n] or NULL */
+    int32_t *ids; /* out [n, topk], descending score + bias, ties to the lower id */
+    float *weights; /* out [n, topk] */
+    float *margin; /* observation: [n] or NULL */
 };
 
 /* One feed-forward network. */
@@ -325,9 +326,9 @@ struct di_shared_expert_args {
 /* out = act(slots in order, then shared), fp32. */
 struct di_combine_args {
     int32_t n, topk, dim;
-    const void *slots;  /* act [n, topk, D] */
+    const void *slots; /* act [n, topk, D] */
     const void *shared; /* act [n, D] */
-    void *out;          /* act [n, D] */
+    void *out; /* act [n, D] */
 };
 
 /* Picks rows: out[i] = x[index[i]]. */
@@ -346,9 +347,9 @@ struct di_sample_args {
     const float *logits; /* [n, vocab] */
     const float *temperature;
     const uint64_t *seed;
-    const int32_t *row;      /* [n] which row of the step each logits row belongs to */
+    const int32_t *row; /* [n] which row of the step each logits row belongs to */
     const int32_t *position; /* of the step's rows; the token drawn stands one further */
-    int32_t *token;          /* out [n] */
+    int32_t *token; /* out [n] */
 };
 
 /* ---------------------------------------------------------------------------------------------------------------------
@@ -369,7 +370,8 @@ struct di_ops {
     di_status (*upload)(struct di_device *dev, void *to, const void *from, size_t bytes, struct di_error *err);
     di_status (*download)(struct di_device *dev, void *to, const void *from, size_t bytes, struct di_error *err);
     /* Makes checkpoint bytes usable by kernels: *out replaces the host view. CPUs return the view unchanged. */
-    di_status (*place)(struct di_device *dev, const struct di_weight *host, struct di_weight *out, struct di_error *err);
+    di_status (*place)(struct di_device *dev, const struct di_weight *host, struct di_weight *out,
+                       struct di_error *err);
     di_status (*sync)(struct di_device *dev, struct di_error *err);
 
     void (*embed)(struct di_device *, const struct di_embed_args *);

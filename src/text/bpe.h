@@ -23,6 +23,7 @@ di_status di_bpe_begin(const struct di_bpe *bpe, struct di_bpe_run **out, struct
 void di_bpe_end(struct di_bpe_run *run);
 
 /* Appends the tokens of a piece: the pair of lowest rank merges first, the leftmost of equals. O(len log len). */
-di_status di_bpe_encode(struct di_bpe_run *run, const char *piece, size_t len, di_token_list *out, struct di_error *err);
+di_status di_bpe_encode(struct di_bpe_run *run, const char *piece, size_t len, di_token_list *out,
+                        struct di_error *err);
 
 #endif

@@ -50,8 +50,8 @@ static di_status id_of(struct builder *b, const char *text, size_t len, int32_t 
 
 static bool is_white_space(utf8proc_int32_t c) /* Unicode White_Space */
 {
-    return (c >= 0x9 && c <= 0xd) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-           c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+    return (c >= 0x9 && c <= 0xd) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 static bool is_blank(utf8proc_int32_t c)
@@ -164,7 +164,8 @@ di_status di_token_map_build(const di_tokenizer *tok, int32_t vocab_size, int32_
         size_t len;
         const char *bytes = di_tokenizer_token_bytes(tok, id, &len);
         if (bytes == NULL)
-            status = DI_FAIL(err, DI_ERR_FORMAT, "the tokenizer has no token of id %d, which Engram's token map needs", id);
+            status = DI_FAIL(err, DI_ERR_FORMAT, "the tokenizer has no token of id %d, which Engram's token map needs",
+                             id);
         else
             status = map_token(&b, bytes, len, &map[id]);
     }

@@ -33,7 +33,8 @@ static di_status expect_text(const json_t *object, const char *path, const char 
     const char *value;
     DI_TRY(di_json_get_string_opt(object, path, key, "(absent)", &value, err));
     if (strcmp(value, wanted) != 0)
-        return DI_FAIL(err, DI_ERR_UNSUPPORTED, "%s.%s is \"%s\"; this library reads \"%s\" only", path, key, value, wanted);
+        return DI_FAIL(err, DI_ERR_UNSUPPORTED, "%s.%s is \"%s\"; this library reads \"%s\" only", path, key, value,
+                       wanted);
     return DI_OK;
 }
 
@@ -57,20 +58,18 @@ static di_status count_ids(struct di_tokenizer *tok, json_t *vocab, const json_t
     const char *text;
     json_t *value;
     int64_t greatest = -1;
-    json_object_foreach(vocab, text, value)
-    {
+    json_object_foreach (vocab, text, value) {
         if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) >= MAX_IDS)
             return DI_FAIL(err, DI_ERR_FORMAT, "model.vocab: token \"%s\" has no id in 0..%d", text, MAX_IDS - 1);
         greatest = json_integer_value(value) > greatest ? json_integer_value(value) : greatest;
     }
     size_t index;
-    json_array_foreach(added, index, value)
-    {
+    json_array_foreach (added, index, value) {
         int64_t id;
         DI_TRY(di_json_get_i64(value, "added_tokens", "id", &id, err));
         if (id < 0 || id >= MAX_IDS)
-            return DI_FAIL(err, DI_ERR_FORMAT, "added_tokens[%zu].id is %lld; it must lie in 0..%d", index, (long long)id,
-                           MAX_IDS - 1);
+            return DI_FAIL(err, DI_ERR_FORMAT, "added_tokens[%zu].id is %lld; it must lie in 0..%d", index,
+                           (long long)id, MAX_IDS - 1);
         greatest = id > greatest ? id : greatest;
     }
     tok->vocab_size = (int32_t)(greatest + 1);
@@ -114,8 +113,7 @@ static di_status load_vocab(struct di_tokenizer *tok, json_t *vocab, struct di_e
     tok->by_bytes_mask = capacity - 1;
     for (size_t i = 0; i < capacity; i++)
         tok->by_bytes[i] = -1;
-    json_object_foreach(vocab, text, value)
-    {
+    json_object_foreach (vocab, text, value) {
         int32_t id = (int32_t)json_integer_value(value);
         if (tok->tokens[id].bytes != NULL)
             return DI_FAIL(err, DI_ERR_FORMAT, "model.vocab: token \"%s\" has the id %d of another token", text, id);
@@ -129,8 +127,7 @@ static di_status load_added(struct di_tokenizer *tok, const json_t *added, struc
 {
     size_t index;
     json_t *entry;
-    json_array_foreach(added, index, entry)
-    {
+    json_array_foreach (added, index, entry) {
         char path[48];
         const char *content;
         int64_t id;
@@ -204,8 +201,7 @@ static di_status load_merges(struct di_tokenizer *tok, json_t *vocab, const json
             return DI_FAIL(err, DI_ERR_UNSUPPORTED, "model.vocab has no token for byte 0x%02x", (unsigned)byte);
         di_bpe_set_byte(tok->bpe, (uint8_t)byte, id);
     }
-    json_array_foreach(merges, rank, entry)
-    {
+    json_array_foreach (merges, rank, entry) {
         const char *part[2];
         size_t len[2];
         int32_t id[3] = {0};
@@ -247,8 +243,8 @@ static di_status load_byte_level(const json_t *step, const char *path, struct di
     DI_TRY(expect_false(step, path, "add_prefix_space", err));
     DI_TRY(di_json_get_bool_opt(step, path, "use_regex", true, &use_regex, err));
     if (use_regex)
-        return DI_FAIL(err, DI_ERR_UNSUPPORTED, "%s.use_regex is true; this library splits by the file's own patterns only",
-                       path);
+        return DI_FAIL(err, DI_ERR_UNSUPPORTED,
+                       "%s.use_regex is true; this library splits by the file's own patterns only", path);
     return DI_OK;
 }
 

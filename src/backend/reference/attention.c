@@ -8,7 +8,7 @@
 enum { CHUNK = 64 }; /* keys merged at a time */
 
 void di_ref_rope(const struct di_device *dev, float *x, int32_t dim, int32_t rope_dim, const float *inv_freq,
-              int32_t position, float sign)
+                 int32_t position, float sign)
 {
     float *pair = x + dim - rope_dim;
     for (int32_t i = 0; i < rope_dim / 2; i++, pair += 2) {
@@ -26,7 +26,7 @@ void di_ref_rope_op(struct di_device *dev, const struct di_rope_args *a)
     for (int64_t i = 0; i < a->rows.n; i++)
         for (int32_t h = 0; h < a->heads; h++)
             di_ref_rope(dev, (float *)a->x + (i * a->heads + h) * a->dim, a->dim, a->rope_dim, a->inv_freq,
-                     a->rows.position[i], 1.0F);
+                        a->rows.position[i], 1.0F);
 }
 
 void di_ref_window_pack(struct di_device *dev, const struct di_window_pack_args *a)

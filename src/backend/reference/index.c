@@ -38,8 +38,8 @@ void di_ref_compress(struct di_device *dev, const struct di_compress_args *a)
 }
 
 /* Rotates at the group's first position and packs, for every row that completes a group. */
-static void append(struct di_device *dev, const struct di_rows *rows, const struct di_paged_view *cache,
-                   bool index_key, const float *in, int32_t rope_dim, const float *inv_freq)
+static void append(struct di_device *dev, const struct di_rows *rows, const struct di_paged_view *cache, bool index_key,
+                   const float *in, int32_t rope_dim, const float *inv_freq)
 {
     int32_t dim = index_key ? cache->index_dim : cache->main_dim;
     if (!di_ref_reserve(dev, (size_t)dim * sizeof(float), 0))
@@ -101,7 +101,8 @@ static int by_index(const void *left, const void *right)
 }
 
 /* Writes the indices of the k greatest values, ascending, padded with -1; returns how many. */
-static int32_t select_top(const float *values, int32_t n, int32_t k, struct candidate *work, int32_t *out, float *margin)
+static int32_t select_top(const float *values, int32_t n, int32_t k, struct candidate *work, int32_t *out,
+                          float *margin)
 {
     int32_t count = 0;
     for (int32_t j = 0; j < n; j++)
@@ -117,8 +118,8 @@ static int32_t select_top(const float *values, int32_t n, int32_t k, struct cand
     return kept;
 }
 
-static void score_entries(const struct di_device *dev, const struct di_index_select_args *a, int64_t i, int32_t n_visible,
-                          float *scores)
+static void score_entries(const struct di_device *dev, const struct di_index_select_args *a, int64_t i,
+                          int32_t n_visible, float *scores)
 {
     int32_t dim = a->cache.index_dim, heads = a->heads;
     const float *q = (const float *)a->q + i * heads * dim, *weight = (const float *)a->weight + i * heads;

@@ -41,26 +41,27 @@ float di_ref_rms_inverse(const struct di_device *dev, const float *x, int32_t n,
 
 /* Rotates the last rope_dim elements of one vector to `position`; sign -1 undoes it. Rounded to the activation type. */
 void di_ref_rope(const struct di_device *dev, float *x, int32_t dim, int32_t rope_dim, const float *inv_freq,
-              int32_t position, float sign);
+                 int32_t position, float sign);
 
 /* ---- matrix rows (linear.c) ---- */
 
 /* One input row, made ready for a weight format. */
 struct di_ref_input {
-    const float *f;   /* values, dequantised where quantised */
+    const float *f; /* values, dequantised where quantised */
     const int32_t *q; /* FP4 in native: 512 * e4m3 value */
-    const float *s;   /* FP4 in native: scale per block of 32 */
+    const float *s; /* FP4 in native: scale per block of 32 */
 };
 /* Bytes of scratch for one prepared input row, and for one decoded weight row; multiples of 64. */
 size_t di_ref_input_bytes(int32_t cols);
 size_t di_ref_row_bytes(int32_t cols);
 /* Prepares x[cols] in `scratch`. Quantises if the mode is native and the format asks for it. */
 struct di_ref_input di_ref_prepare(const struct di_device *dev, enum di_format format, const float *x, int32_t cols,
-                             void *scratch);
+                                   void *scratch);
 /* Decodes row `row` of w into `scratch`; then di_ref_row_dot() multiplies it with inputs prepared for w's format. */
-struct di_ref_input di_ref_weight_row(const struct di_device *dev, const struct di_weight *w, int64_t row, void *scratch);
+struct di_ref_input di_ref_weight_row(const struct di_device *dev, const struct di_weight *w, int64_t row,
+                                      void *scratch);
 float di_ref_row_dot(const struct di_device *dev, enum di_format format, const struct di_ref_input *x,
-                  const struct di_ref_input *w, int32_t cols);
+                     const struct di_ref_input *w, int32_t cols);
 
 /* ---- operations ---- */
 void di_ref_embed(struct di_device *, const struct di_embed_args *);

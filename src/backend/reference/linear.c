@@ -99,7 +99,7 @@ static struct scratch carve(void *memory, int32_t cols)
 }
 
 struct di_ref_input di_ref_prepare(const struct di_device *dev, enum di_format format, const float *x, int32_t cols,
-                             void *memory)
+                                   void *memory)
 {
     if (dev->mode != DI_MODE_NATIVE || (format != DI_FMT_FP8 && format != DI_FMT_FP4))
         return (struct di_ref_input){.f = x};
@@ -112,7 +112,7 @@ struct di_ref_input di_ref_prepare(const struct di_device *dev, enum di_format f
             s.s[i / 32] = scale;
         float value = e4m3[s.codes[i]];
         s.f[i] = value * scale; /* exact */
-        if (isnan(value)) {     /* no integer stands for it: the block's scale carries it */
+        if (isnan(value)) { /* no integer stands for it: the block's scale carries it */
             s.s[i / 32] = NAN;
             s.q[i] = 0;
         } else {
@@ -152,7 +152,7 @@ static float dot_r1(const struct di_ref_input *x, const struct di_ref_input *w, 
 }
 
 float di_ref_row_dot(const struct di_device *dev, enum di_format format, const struct di_ref_input *x,
-                  const struct di_ref_input *w, int32_t cols)
+                     const struct di_ref_input *w, int32_t cols)
 {
     if (format == DI_FMT_FP4 && dev->mode == DI_MODE_NATIVE)
         return dot_r1(x, w, cols);
@@ -196,7 +196,7 @@ void di_ref_linear(struct di_device *dev, const struct di_linear_args *a)
     struct di_ref_input *inputs = (void *)dev->shared;
     for (int32_t i = 0; i < a->n; i++)
         inputs[i] = di_ref_prepare(dev, a->weight.format, (const float *)a->x + (int64_t)i * cols, cols,
-                                dev->shared + table + (size_t)i * each);
+                                   dev->shared + table + (size_t)i * each);
     struct linear_job job = {dev, &a->weight, inputs, a->n, 1, a->f32_out, a->out};
     di_ref_parallel(dev, a->weight.rows, linear_rows, &job);
 }

@@ -131,8 +131,8 @@ static void shared_rows(void *arg, int64_t begin, int64_t end, int32_t member)
     const struct shared_job *job = arg;
     const struct di_shared_expert_args *a = job->a;
     for (int64_t i = begin; i < end; i++)
-        expert_forward(job->dev, &a->expert, (const float *)a->x + i * a->dim, 1.0F, a->limit,
-                       job->dev->member[member], (float *)a->out + i * a->dim);
+        expert_forward(job->dev, &a->expert, (const float *)a->x + i * a->dim, 1.0F, a->limit, job->dev->member[member],
+                       (float *)a->out + i * a->dim);
 }
 
 void di_ref_shared_expert(struct di_device *dev, const struct di_shared_expert_args *a)

@@ -17,7 +17,8 @@ static di_status di_ref_alloc(struct di_device *dev, size_t bytes, void **out, s
     *out = NULL;
     if (bytes > SIZE_MAX - HEADER)
         return DI_FAIL_NOMEM(err, bytes);
-    void *block = mmap(NULL, bytes + HEADER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *block = mmap(NULL, bytes + HEADER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                       0);
     if (block == MAP_FAILED)
         return DI_FAIL_NOMEM(err, bytes);
     size_t total = bytes + HEADER;
@@ -47,7 +48,7 @@ static di_status di_ref_copy(struct di_device *dev, void *to, const void *from, 
 }
 
 static di_status di_ref_place(struct di_device *dev, const struct di_weight *host, struct di_weight *out,
-                           struct di_error *err)
+                              struct di_error *err)
 {
     (void)dev;
     (void)err;
