@@ -243,7 +243,7 @@ int app_read_file(const struct app_args *args, const char *path, char **data, si
         }
         size_t got = fread(*data + *size, 1, capacity - *size - 1, file);
         *size += got;
-        if (got == 0)
+        if (got == 0 || feof(file) != 0 || ferror(file) != 0)
             break;
     }
     failed = failed || ferror(file) != 0;

@@ -25,7 +25,8 @@
 di_status di_error_set(struct di_error *err, di_status status, const char *file, int line, const char *fmt, ...)
     DI_PRINTF(5, 6);
 
-#define DI_FAIL(err, status, ...) di_error_set((err), (status), __FILE__, __LINE__, __VA_ARGS__)
+/* Evaluates to `status`; written so that a reader of one file (static analysers too) sees that. */
+#define DI_FAIL(err, status, ...) ((void)di_error_set((err), (status), __FILE__, __LINE__, __VA_ARGS__), (status))
 
 /* The one message of a failed allocation of `bytes`. */
 #define DI_FAIL_NOMEM(err, bytes) \

@@ -19,7 +19,10 @@ static uint64_t allocations;
 static bool injected_failure(void)
 {
     allocations++;
-    return fail_countdown != 0 && --fail_countdown == 0;
+    if (fail_countdown == 0)
+        return false;
+    fail_countdown--;
+    return fail_countdown == 0;
 }
 
 uint64_t di_mem_fail_after(uint64_t n)

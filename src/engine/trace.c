@@ -42,7 +42,7 @@ static di_status list_positions(struct trace *t)
         return DI_FAIL_NOMEM(t->err, (size_t)t->n_positions * sizeof *t->positions);
     for (int64_t i = 0; i < t->n_positions; i++) {
         t->positions[i] = given != NULL ? ((const int32_t *)given->data)[i] : (int32_t)i;
-        if (t->positions[i] < 0 || t->positions[i] >= length)
+        if (given != NULL && (t->positions[i] < 0 || t->positions[i] >= length))
             return DI_FAIL(t->err, DI_ERR_RANGE, "%s: positions[%lld] is %d; the prompt has %lld tokens", given->file,
                            (long long)i, t->positions[i], (long long)length);
     }
@@ -245,7 +245,7 @@ static di_status list_groups(struct trace *t, int32_t layer, int64_t total, int3
         return DI_FAIL_NOMEM(t->err, (size_t)*count * sizeof **groups);
     for (int64_t i = 0; i < *count; i++) {
         (*groups)[i] = given != NULL ? ((const int32_t *)given->data)[i] : (int32_t)i;
-        if ((*groups)[i] < 0 || (*groups)[i] >= total)
+        if (given != NULL && ((*groups)[i] < 0 || (*groups)[i] >= total))
             return DI_FAIL(t->err, DI_ERR_RANGE, "%s: %s[%lld] is %d; the prompt has %lld entries", given->file, name,
                            (long long)i, (*groups)[i], (long long)total);
     }

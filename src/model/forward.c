@@ -626,6 +626,8 @@ static di_status head(const struct pass *p)
                                .position = b->position,
                                .token = b->token,
                            });
+    DI_TRY(observe_rows(p, -1, DI_POINT_FINAL_STREAMS, b->final_x, n, c->hc_mult * c->hidden_size));
+    DI_TRY(observe_rows(p, -1, DI_POINT_FINAL_PRE, b->final_pre, n, c->hc_mult));
     DI_TRY(observe_rows(p, -1, DI_POINT_FINAL_COLLAPSED, b->final_collapsed, n, c->hidden_size));
     DI_TRY(observe_rows(p, -1, DI_POINT_FINAL_NORM, b->final_norm, n, c->hidden_size));
     return observe_rows(p, -1, DI_POINT_LOGITS, b->logits, n, c->vocab_size);

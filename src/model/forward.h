@@ -78,6 +78,8 @@ enum di_point {
     DI_POINT_FFN_OUT, /* act [n, D] */
     DI_POINT_STREAMS_OUT, /* act [n, hc, D] */
     /* once a step, layer -1, rows = the step's logit rows: */
+    DI_POINT_FINAL_STREAMS,   /* act [m, hc, D] */
+    DI_POINT_FINAL_PRE,       /* f32 [m, hc] */
     DI_POINT_FINAL_COLLAPSED, /* act [m, D] */
     DI_POINT_FINAL_NORM, /* act [m, D] */
     DI_POINT_LOGITS, /* f32 [m, vocab] */

@@ -23,16 +23,27 @@ struct symbol {
     int32_t prev, next;
 };
 
-/* A merge that was possible when it was queued. */
-struct candidate {
-    int32_t rank, at, merged; /* `at`: left symbol */
+/* Candidates of one rank: left symbols, in a chain of nodes. A merge never makes a new candidate of its own rank (the new
+ * token is longer than both parts), so a bucket is complete when its turn comes. */
+struct bucket {
+    int32_t first, last; /* nodes, 1 and up; first 0: empty, so that zeroed memory needs no touching */
+    bool sorted; /* positions ascend along the chain */
+};
+
+struct node {
+    int32_t at, next;
 };
 
 struct di_bpe_run {
     const struct di_bpe *bpe;
     struct symbol *symbols;
-    struct candidate *heap;
-    size_t capacity, heap_size; /* capacity of symbols; the heap has twice that */
+    struct node *nodes; /* [3 * capacity + 1], the first unused */
+    size_t capacity; /* of symbols */
+    int32_t n_nodes;
+    struct bucket *buckets; /* [n_merges] */
+    int32_t *ranks; /* heap of the ranks whose buckets are not empty; [n_merges] */
+    int32_t n_ranks;
+    int32_t *order; /* for sorting a bucket; [capacity] */
 };
 
 di_status di_bpe_open(size_t merges, struct di_bpe **out, struct di_error *err)
@@ -92,6 +103,13 @@ di_status di_bpe_begin(const struct di_bpe *bpe, struct di_bpe_run **out, struct
     if (*out == NULL)
         return DI_FAIL_NOMEM(err, sizeof **out);
     (*out)->bpe = bpe;
+    (*out)->buckets = di_calloc((size_t)bpe->n_merges, sizeof *(*out)->buckets);
+    (*out)->ranks = di_calloc((size_t)bpe->n_merges, sizeof *(*out)->ranks);
+    if ((*out)->buckets == NULL || (*out)->ranks == NULL) {
+        di_bpe_end(*out);
+        *out = NULL;
+        return DI_FAIL_NOMEM(err, (size_t)bpe->n_merges * sizeof(struct bucket));
+    }
     return DI_OK;
 }
 
@@ -100,7 +118,10 @@ void di_bpe_end(struct di_bpe_run *run)
     if (run == NULL)
         return;
     free(run->symbols);
-    free(run->heap);
+    free(run->nodes);
+    free(run->buckets);
+    free(run->ranks);
+    free(run->order);
     free(run);
 }
 
@@ -110,49 +131,44 @@ static di_status reserve(struct di_bpe_run *run, size_t len, struct di_error *er
         return DI_OK;
     size_t capacity = len < 128 ? 128 : len + len / 2;
     free(run->symbols);
-    free(run->heap);
+    free(run->nodes);
+    free(run->order);
     run->capacity = 0;
     run->symbols = di_calloc(capacity, sizeof *run->symbols);
     /* At most len - 1 pairs to begin with, and two new ones per merge, of which there are at most len - 1. */
-    run->heap = di_calloc(3 * capacity, sizeof *run->heap);
-    if (run->symbols == NULL || run->heap == NULL)
-        return DI_FAIL_NOMEM(err, 3 * capacity * sizeof *run->heap);
+    run->nodes = di_calloc(3 * capacity + 1, sizeof *run->nodes);
+    run->order = di_calloc(capacity, sizeof *run->order);
+    if (run->symbols == NULL || run->nodes == NULL || run->order == NULL)
+        return DI_FAIL_NOMEM(err, 3 * capacity * sizeof *run->nodes);
     run->capacity = capacity;
     return DI_OK;
 }
 
-static bool before(const struct candidate *a, const struct candidate *b)
+static void push_rank(struct di_bpe_run *run, int32_t rank)
 {
-    return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
-}
-
-static void heap_push(struct di_bpe_run *run, struct candidate item)
-{
-    size_t at = run->heap_size++;
-    while (at > 0 && before(&item, &run->heap[(at - 1) / 2])) {
-        run->heap[at] = run->heap[(at - 1) / 2];
+    int32_t at = run->n_ranks++;
+    while (at > 0 && rank < run->ranks[(at - 1) / 2]) {
+        run->ranks[at] = run->ranks[(at - 1) / 2];
         at = (at - 1) / 2;
     }
-    run->heap[at] = item;
+    run->ranks[at] = rank;
 }
 
-static struct candidate heap_pop(struct di_bpe_run *run)
+static void pop_rank(struct di_bpe_run *run)
 {
-    struct candidate top = run->heap[0], item = run->heap[--run->heap_size];
-    size_t at = 0;
+    int32_t item = run->ranks[--run->n_ranks], at = 0;
     for (;;) {
-        size_t child = 2 * at + 1;
-        if (child >= run->heap_size)
+        int32_t child = 2 * at + 1;
+        if (child >= run->n_ranks)
             break;
-        if (child + 1 < run->heap_size && before(&run->heap[child + 1], &run->heap[child]))
+        if (child + 1 < run->n_ranks && run->ranks[child + 1] < run->ranks[child])
             child++;
-        if (!before(&run->heap[child], &item))
+        if (item <= run->ranks[child])
             break;
-        run->heap[at] = run->heap[child];
+        run->ranks[at] = run->ranks[child];
         at = child;
     }
-    run->heap[at] = item;
-    return top;
+    run->ranks[at] = item;
 }
 
 /* Queues the merge of symbol `at` with its right neighbour, if there is one. */
@@ -161,28 +177,73 @@ static void consider(struct di_bpe_run *run, int32_t at)
     if (at < 0 || run->symbols[at].next < 0)
         return;
     const struct merge *m = slot_of(run->bpe, run->symbols[at].id, run->symbols[run->symbols[at].next].id);
-    if (m->left >= 0)
-        heap_push(run, (struct candidate){m->rank, at, m->merged});
+    if (m->left < 0)
+        return;
+    struct bucket *bucket = &run->buckets[m->rank];
+    int32_t node = run->n_nodes++;
+    run->nodes[node] = (struct node){at, 0};
+    if (bucket->first == 0) {
+        *bucket = (struct bucket){node, node, true};
+        push_rank(run, m->rank);
+        return;
+    }
+    bucket->sorted = bucket->sorted && run->nodes[bucket->last].at <= at;
+    run->nodes[bucket->last].next = node;
+    bucket->last = node;
 }
 
-static void merge_all(struct di_bpe_run *run)
+static int ascending(const void *left, const void *right)
+{
+    int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+static void sort_bucket(struct di_bpe_run *run, struct bucket *bucket)
+{
+    int32_t count = 0;
+    for (int32_t node = bucket->first; node != 0; node = run->nodes[node].next)
+        run->order[count++] = run->nodes[node].at; /* a pair is queued once per place and rank: fits */
+    qsort(run->order, (size_t)count, sizeof *run->order, ascending);
+    count = 0;
+    for (int32_t node = bucket->first; node != 0; node = run->nodes[node].next)
+        run->nodes[node].at = run->order[count++];
+    bucket->sorted = true;
+}
+
+/* Merges symbol `at` with its right neighbour if that is still the pair of this rank. */
+static void merge_at(struct di_bpe_run *run, int32_t at, int32_t rank)
 {
     struct symbol *s = run->symbols;
-    while (run->heap_size > 0) {
-        struct candidate top = heap_pop(run);
-        int32_t next = s[top.at].id >= 0 ? s[top.at].next : -1;
-        if (next < 0)
-            continue;
-        const struct merge *now = slot_of(run->bpe, s[top.at].id, s[next].id);
-        if (now->left < 0 || now->merged != top.merged) /* one of the two has changed since */
-            continue;
-        s[top.at].id = top.merged;
-        s[top.at].next = s[next].next;
-        s[next].id = -1;
-        if (s[top.at].next >= 0)
-            s[s[top.at].next].prev = top.at;
-        consider(run, s[top.at].prev);
-        consider(run, top.at);
+    int32_t next = s[at].id >= 0 ? s[at].next : -1;
+    if (next < 0)
+        return;
+    const struct merge *m = slot_of(run->bpe, s[at].id, s[next].id);
+    if (m->left < 0 || m->rank != rank) /* one of the two has changed since */
+        return;
+    s[at].id = m->merged;
+    s[at].next = s[next].next;
+    s[next].id = -1;
+    if (s[at].next >= 0)
+        s[s[at].next].prev = at;
+    consider(run, s[at].prev);
+    consider(run, at);
+}
+
+/* Lowest rank first, within a rank from left to right; a merge may open a lower rank, which then goes first. */
+static void merge_all(struct di_bpe_run *run)
+{
+    while (run->n_ranks > 0) {
+        int32_t rank = run->ranks[0];
+        struct bucket *bucket = &run->buckets[rank];
+        if (!bucket->sorted)
+            sort_bucket(run, bucket);
+        while (bucket->first != 0 && run->ranks[0] == rank) {
+            int32_t at = run->nodes[bucket->first].at;
+            bucket->first = run->nodes[bucket->first].next;
+            if (bucket->first == 0)
+                pop_rank(run);
+            merge_at(run, at, rank);
+        }
     }
 }
 
@@ -194,7 +255,7 @@ di_status di_bpe_encode(struct di_bpe_run *run, const char *piece, size_t len, d
     int32_t n = (int32_t)len;
     for (int32_t i = 0; i < n; i++)
         run->symbols[i] = (struct symbol){run->bpe->byte_id[(uint8_t)piece[i]], i - 1, i + 1 < n ? i + 1 : -1};
-    run->heap_size = 0;
+    run->n_nodes = 1;
     for (int32_t i = 0; i + 1 < n; i++)
         consider(run, i);
     merge_all(run);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "text/new_characters.h"
 
 enum { MAX_SPLITS = 8 };
 
@@ -37,43 +38,96 @@ void di_pretokenizer_close(struct di_pretokenizer *pre)
     free(pre);
 }
 
-/* Onigmo's \s is the property White_Space; PCRE2's adds U+180E. Everything else means the same in both. */
+/* How Onigmo's classes are written for PCRE2, which has older Unicode tables:
+ *   \s, \S       the property White_Space (PCRE2's \s adds U+180E)
+ *   \p{L} ...    the same, and the characters assigned since, which PCRE2 holds for unassigned */
 static const char white_space[] = "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"
                                   "\\x{202f}\\x{205f}\\x{3000}";
 
-/* Rewrites \s and \S. \S inside a class cannot be written out: refused. From di_calloc. */
+/* A growing pattern; a failed allocation sticks. */
+struct pattern {
+    char *text;
+    size_t used, capacity;
+    bool failed;
+};
+
+static void put(struct pattern *p, const char *text, size_t len)
+{
+    if (p->used + len + 1 > p->capacity) {
+        size_t capacity = 2 * (p->used + len + 1);
+        char *grown = di_realloc_array(p->text, capacity, 1);
+        if (grown == NULL) {
+            p->failed = true;
+            return;
+        }
+        p->text = grown;
+        p->capacity = capacity;
+    }
+    memcpy(p->text + p->used, text, len);
+    p->used += len;
+    p->text[p->used] = '\0';
+}
+
+static void put_category(struct pattern *p, char category)
+{
+    char text[48];
+    put(p, text, (size_t)snprintf(text, sizeof text, "\\p{%c}", category));
+    for (size_t i = 0; i < sizeof di_new_characters / sizeof di_new_characters[0]; i++) {
+        const struct di_new_characters *n = &di_new_characters[i];
+        if (n->category == category)
+            put(p, text, (size_t)snprintf(text, sizeof text, "\\x{%x}-\\x{%x}", (unsigned)n->first, (unsigned)n->last));
+    }
+}
+
+/* One escape at pattern[*at], which is a backslash: copied, or written out. Moves *at to its last character. */
+static di_status translate_escape(const char *pattern, size_t *at, bool in_class, struct pattern *out,
+                                  struct di_error *err)
+{
+    const char *from = pattern + *at;
+    bool space = from[1] == 's' || from[1] == 'S';
+    bool category = from[1] == 'p' && from[2] == '{' && from[3] != '\0' && from[4] == '}';
+    if (from[1] == 'S' && in_class)
+        return DI_FAIL(err, DI_ERR_UNSUPPORTED, "pattern %s: \\S inside a class", pattern);
+    if (!space && !category) {
+        size_t len = from[1] != '\0' ? 2 : 1;
+        put(out, from, len);
+        *at += len - 1;
+        return DI_OK;
+    }
+    if (!in_class)
+        put(out, "[^", from[1] == 'S' ? 2 : 1);
+    if (space)
+        put(out, white_space, sizeof white_space - 1);
+    else
+        put_category(out, from[3]);
+    if (!in_class)
+        put(out, "]", 1);
+    *at += space ? 1 : 4;
+    return DI_OK;
+}
+
+/* *out from malloc. */
 static di_status translate(const char *pattern, char **out, struct di_error *err)
 {
-    size_t size = strlen(pattern), used = 0;
+    struct pattern p = {0};
     bool in_class = false;
-    char *text = di_calloc(size * (sizeof white_space + 4) + 1, 1);
-    if (text == NULL)
-        return DI_FAIL_NOMEM(err, size);
-    for (size_t i = 0; i < size; i++) {
-        char c = pattern[i], next = pattern[i + 1];
-        if (c == '\\' && (next == 's' || next == 'S')) {
-            if (next == 'S' && in_class) {
-                free(text);
-                return DI_FAIL(err, DI_ERR_UNSUPPORTED, "pattern %s: \\S inside a class", pattern);
-            }
-            if (!in_class)
-                used += (size_t)snprintf(text + used, 3, next == 'S' ? "[^" : "[");
-            memcpy(text + used, white_space, sizeof white_space - 1);
-            used += sizeof white_space - 1;
-            if (!in_class)
-                text[used++] = ']';
-            i++;
+    di_status status = DI_OK;
+    put(&p, "", 0);
+    for (size_t i = 0; pattern[i] != '\0' && status == DI_OK; i++) {
+        if (pattern[i] == '\\') {
+            status = translate_escape(pattern, &i, in_class, &p, err);
             continue;
         }
-        if (c == '[')
-            in_class = true;
-        else if (c == ']')
-            in_class = false;
-        text[used++] = c;
-        if (c == '\\' && next != '\0')
-            text[used++] = pattern[++i]; /* an escaped character means itself, brackets too */
+        in_class = pattern[i] == '[' || (in_class && pattern[i] != ']');
+        put(&p, pattern + i, 1);
     }
-    *out = text;
+    if (status == DI_OK && p.failed)
+        status = DI_FAIL_NOMEM(err, strlen(pattern));
+    if (status != DI_OK) {
+        free(p.text);
+        return status;
+    }
+    *out = p.text;
     return DI_OK;
 }
 

@@ -306,12 +306,22 @@ static di_status load_model(struct di_tokenizer *tok, const json_t *root, struct
     return load_added(tok, added, err);
 }
 
+/* null, or as in the released file a Sequence of none. */
+static di_status expect_no_normalizer(const json_t *root, struct di_error *err)
+{
+    const json_t *normalizer = json_object_get(root, "normalizer");
+    const json_t *steps = json_object_get(normalizer, "normalizers");
+    if (json_is_array(steps) && json_array_size(steps) == 0)
+        return expect_text(normalizer, "normalizer", "type", "Sequence", err);
+    return expect_null(root, "", "normalizer", err);
+}
+
 static di_status parse_root(struct di_tokenizer *tok, const json_t *root, struct di_error *err)
 {
     const json_t *decoder;
     if (!json_is_object(root))
         return DI_FAIL(err, DI_ERR_FORMAT, "not a JSON object");
-    DI_TRY(expect_null(root, "", "normalizer", err)); /* a Sequence of nothing counts as set: none is known to do so */
+    DI_TRY(expect_no_normalizer(root, err));
     DI_TRY(di_json_get_object(root, "", "decoder", &decoder, err));
     DI_TRY(expect_text(decoder, "decoder", "type", "ByteLevel", err));
     DI_TRY(load_pre_tokenizer(tok, root, err));

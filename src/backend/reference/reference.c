@@ -83,7 +83,7 @@ bool di_ref_reserve(struct di_device *dev, size_t shared_bytes, size_t member_by
     if (!ok) {
         dev->member_bytes = 0;
         if (dev->failure.code == DI_OK)
-            DI_FAIL_NOMEM(&dev->failure, shared_bytes + member_bytes * (size_t)members);
+            (void)DI_FAIL_NOMEM(&dev->failure, shared_bytes + member_bytes * (size_t)members);
         return false;
     }
     if (member_bytes > dev->member_bytes)

@@ -1,0 +1,47 @@
+"""Writes the seed corpora from the golden sets: small valid files, and each with one thing wrong."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CORPUS = ROOT / "fuzz" / "corpus"
+MICRO = ROOT / "tests" / "data" / "goldens" / "micro"
+
+
+def put(target: str, name: str, data: bytes) -> None:
+    (CORPUS / target).mkdir(parents=True, exist_ok=True)
+    (CORPUS / target / name).write_bytes(data)
+
+
+def safetensors(header: dict, data: bytes) -> bytes:
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def main() -> None:
+    entry = lambda begin, end, shape: {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+    put("safetensors", "two", safetensors({"__metadata__": {"a": "b"}, "x": entry(0, 8, [2]), "y": entry(8, 24, [2, 2])}, bytes(24)))
+    put("safetensors", "empty", safetensors({}, b""))
+    put("safetensors", "hole", safetensors({"x": entry(0, 8, [2]), "y": entry(12, 16, [1])}, bytes(16)))
+    put("safetensors", "overlap", safetensors({"x": entry(0, 8, [2]), "y": entry(4, 12, [2])}, bytes(12)))
+    put("safetensors", "huge", struct.pack("<Q", 1 << 63) + b"{}")
+    put("index", "two", json.dumps({"metadata": {"total_size": 1}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}}).encode())
+    put("index", "leaves", json.dumps({"weight_map": {"a": "../m.safetensors"}}).encode())
+    config = json.loads((MICRO / "config.json").read_text())
+    put("config", "micro", json.dumps(config).encode())
+    config["text_config"]["compress_ratios"] = [0, 0, 2]
+    put("config", "short", json.dumps(config).encode())
+    tokenizer = json.loads((MICRO / "tokenizer.json").read_text())
+    put("tokenizer_json", "micro", json.dumps(tokenizer, ensure_ascii=False).encode())
+    small = {k: v for k, v in tokenizer["model"]["vocab"].items() if len(k) == 1}
+    tokenizer["model"]["vocab"] = {k: i for i, k in enumerate(small)}
+    tokenizer["model"]["merges"], tokenizer["added_tokens"] = [], []
+    put("tokenizer_json", "bytes", json.dumps(tokenizer, ensure_ascii=False).encode())
+
+
+if __name__ == "__main__":
+    main()
