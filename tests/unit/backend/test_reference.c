@@ -1,0 +1,241 @@
+/* The reference backend: transcendentals against the C library, orders F8 and R1 written out, batch invariance of every
+ * row, selections and the draw. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/reference/math.h"
+#include "backend/registry.h"
+#include "numerics/codes.h"
+#include "ops/ops.h"
+
+static uint32_t random_state = 12345;
+
+static float uniform(void) /* -1 .. 1 */
+{
+    random_state = random_state * 1664525U + 1013904223U;
+    return (float)(random_state >> 8) * 0x1p-23F - 1.0F;
+}
+
+static const struct di_ops *ops_of(enum di_mode mode, int32_t threads, struct di_device **dev)
+{
+    const struct di_ops *ops;
+    struct di_error err = {0};
+    assert_int_equal(di_backend_find("cpu", "reference", &ops, &err), DI_OK);
+    assert_int_equal(ops->open(&(struct di_device_options){.mode = mode, .threads = threads}, dev, &err), DI_OK);
+    return ops;
+}
+
+/* Within 0.51 ulp of float: the difference to the C library's double, in units of the float's last place. */
+static void close_enough(float ours, double exact)
+{
+    double ulp = ldexp(1.0, ilogb(exact != 0.0 ? exact : 1e-30) - 23);
+    assert_true(fabs((double)ours - exact) <= 0.51 * ulp);
+}
+
+static void transcendentals_are_correctly_rounded(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 200000; i++) {
+        float x = uniform() * 80.0F, angle = (uniform() + 1.0F) * 524288.0F, sine, cosine;
+        close_enough(di_ref_exp(x), exp((double)x));
+        close_enough(di_ref_sigmoid(x), 1.0 / (1.0 + exp(-(double)x)));
+        if (x <= 20.0F)
+            close_enough(di_ref_softplus(x), log1p(exp((double)x)));
+        di_ref_sincos(angle, &sine, &cosine);
+        assert_true(fabs((double)sine - sin((double)angle)) < 6e-8);
+        assert_true(fabs((double)cosine - cos((double)angle)) < 6e-8);
+        double y = exp((double)x);
+        assert_true(fabs(di_ref_log_d(y) - log(y)) <= 4e-16 * fmax(1.0, fabs(log(y))));
+    }
+    assert_true(di_ref_exp(-1000.0F) == 0.0F);
+    assert_true(isinf(di_ref_exp(1000.0F)));
+    assert_true(isnan(di_ref_exp(NAN)));
+    close_enough((float)sqrt((double)di_ref_softplus(-5.0F)), 0.0819472299);
+}
+
+static void f8_order_is_the_documented_one(void **state)
+{
+    (void)state;
+    enum { K = 100 };
+    struct di_device *dev;
+    const struct di_ops *ops = ops_of(DI_MODE_ORACLE, 1, &dev);
+    float x[K], y, chain[8] = {0};
+    uint16_t w[K];
+    for (int i = 0; i < K; i++) {
+        x[i] = uniform() * 1000.0F;
+        w[i] = di_bf16_from_f32(uniform());
+        chain[i / 4 % 8] = fmaf(x[i], di_bf16_to_f32(w[i]), chain[i / 4 % 8]);
+    }
+    float wanted = ((chain[0] + chain[4]) + (chain[2] + chain[6])) + ((chain[1] + chain[5]) + (chain[3] + chain[7]));
+    struct di_weight weight = {.format = DI_FMT_BF16, .rows = 1, .cols = K, .data = w};
+    ops->linear(dev, &(struct di_linear_args){.n = 1, .x = x, .weight = weight, .f32_out = true, .out = &y});
+    assert_int_equal(di_f32_bits(y), di_f32_bits(wanted));
+    ops->close(dev);
+}
+
+static void r1_order_is_the_documented_one(void **state)
+{
+    (void)state;
+    enum { K = 128 };
+    struct di_device *dev;
+    const struct di_ops *ops = ops_of(DI_MODE_NATIVE, 1, &dev);
+    float x[K], y, acc = 0.0F;
+    uint8_t w[K / 2], w_scale[K / 32], a[K], a_scale[K / 32];
+    for (int i = 0; i < K; i++)
+        x[i] = uniform() * ldexpf(1.0F, i / 32 * 3 - 5);
+    for (int i = 0; i < K / 2; i++)
+        w[i] = (uint8_t)(uniform() * 128.0F + 128.0F);
+    for (int b = 0; b < K / 32; b++)
+        w_scale[b] = (uint8_t)(120 + b);
+    di_act_quant8(x, K, a, a_scale);
+    for (int b = 0; b < K / 32; b++) {
+        double sum = 0.0; /* exact */
+        for (int i = 32 * b; i < 32 * b + 32; i++)
+            sum += (double)di_e4m3_table()[a[i]] * (double)di_e2m1_to_f32((uint8_t)(w[i / 2] >> (i % 2 * 4)));
+        acc = fmaf((float)sum, di_e8m0_to_f32(a_scale[b]) * di_e8m0_to_f32(w_scale[b]), acc);
+    }
+    struct di_weight weight = {.format = DI_FMT_FP4, .rows = 1, .cols = K, .data = w, .scale = w_scale};
+    ops->linear(dev, &(struct di_linear_args){.n = 1, .x = x, .weight = weight, .f32_out = true, .out = &y});
+    assert_int_equal(di_f32_bits(y), di_f32_bits(acc));
+    ops->close(dev);
+}
+
+/* Row r alone gives the bits of row r in a batch, for every format and mode, with large magnitudes. */
+static void linear_rows_do_not_depend_on_the_batch(void **state)
+{
+    (void)state;
+    enum { N = 17, K = 96, ROWS = 64 };
+    static float x[N * K], together[N * ROWS], alone[ROWS];
+    static uint8_t bytes[ROWS * K * 4], scale[ROWS * K];
+    for (int i = 0; i < N * K; i++)
+        x[i] = uniform() * (i % 7 == 0 ? 3e4F : 1.0F);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(uniform() * 100.0F + 100.0F) & 0x77; /* no NaN code in any format */
+    for (size_t i = 0; i < sizeof scale; i++)
+        scale[i] = (uint8_t)(uniform() * 6.0F + 120.0F);
+    for (int mode = DI_MODE_ORACLE; mode <= DI_MODE_NATIVE; mode++)
+        for (int format = DI_FMT_BF16; format < DI_FMT_COUNT; format++)
+            for (int32_t threads = 1; threads <= 3; threads++) {
+                struct di_device *dev;
+                const struct di_ops *ops = ops_of((enum di_mode)mode, threads, &dev);
+                struct di_weight w = {(enum di_format)format, K, ROWS, bytes, scale};
+                ops->linear(dev, &(struct di_linear_args){.n = N, .x = x, .weight = w, .out = together});
+                for (int r = 0; r < N; r++) {
+                    ops->linear(dev, &(struct di_linear_args){.n = 1, .x = x + r * K, .weight = w, .out = alone});
+                    assert_memory_equal(alone, together + r * ROWS, sizeof alone);
+                }
+                ops->close(dev);
+            }
+}
+
+static void draw_is_a_function_of_seed_and_position(void **state)
+{
+    (void)state;
+    enum { V = 50, N = 4 };
+    struct di_device *dev;
+    const struct di_ops *ops = ops_of(DI_MODE_NATIVE, 1, &dev);
+    float logits[N * V];
+    for (int i = 0; i < V; i++)
+        for (int r = 0; r < N; r++)
+            logits[r * V + i] = i == 20 || i == 30 ? 5.0F : 0.0F;
+    float temperature[N] = {0.0F, 1.0F, 1.0F, 1.0F};
+    uint64_t seed[N] = {1, 7, 7, 7};
+    int32_t row[N] = {0, 1, 1, 2}, position[3] = {9, 9, 10}, token[N], again[N];
+    struct di_sample_args a = {N, V, logits, temperature, seed, row, position, token};
+    ops->sample(dev, &a);
+    assert_int_equal(token[0], 20); /* greedy: the lowest of equals */
+    assert_int_equal(token[1], token[2]);
+    a.token = again;
+    ops->sample(dev, &a);
+    assert_memory_equal(token, again, sizeof token);
+    int different = 0; /* other positions draw other noise */
+    for (int32_t p = 0; p < 100; p++) {
+        position[1] = p;
+        ops->sample(dev, &a);
+        different += again[1] != token[1];
+    }
+    assert_true(different > 10);
+    logits[V + 3] = NAN;
+    ops->sample(dev, &a);
+    assert_int_equal(again[1], -1);
+    ops->close(dev);
+}
+
+/* Frequencies of 20,000 draws against the softmax: chi-square with 4 degrees of freedom below 23.5 (p = 1e-4). */
+static void draw_follows_the_distribution(void **state)
+{
+    (void)state;
+    enum { V = 5, DRAWS = 20000 };
+    struct di_device *dev;
+    const struct di_ops *ops = ops_of(DI_MODE_NATIVE, 1, &dev);
+    const float logits[V] = {0.0F, 1.0F, -1.0F, 2.0F, 0.5F}, temperature = 0.8F;
+    double total = 0.0, chi = 0.0;
+    int count[V] = {0};
+    const uint64_t seed = 42;
+    const int32_t row = 0;
+    for (int i = 0; i < V; i++)
+        total += exp((double)logits[i] / (double)temperature);
+    for (int32_t p = 0; p < DRAWS; p++) {
+        int32_t token;
+        ops->sample(dev, &(struct di_sample_args){1, V, logits, &temperature, &seed, &row, &p, &token});
+        count[token]++;
+    }
+    for (int i = 0; i < V; i++) {
+        double expected = DRAWS * exp((double)logits[i] / (double)temperature) / total;
+        chi += (count[i] - expected) * (count[i] - expected) / expected;
+    }
+    assert_true(chi < 23.5);
+    ops->close(dev);
+}
+
+static void gate_breaks_ties_by_the_lower_id(void **state)
+{
+    (void)state;
+    enum { E = 6, D = 32 };
+    struct di_device *dev;
+    const struct di_ops *ops = ops_of(DI_MODE_NATIVE, 1, &dev);
+    float x[D] = {0}, bias[E] = {0.0F, 0.5F, 0.5F, 0.5F, 0.0F, NAN}, weights[3], margin;
+    uint16_t w[E * D] = {0};
+    int32_t ids[3];
+    struct di_weight weight = {DI_FMT_BF16, D, E, w, NULL};
+    ops->gate(dev, &(struct di_gate_args){1, 3, x, weight, bias, 1.0F, 1.5F, ids, weights, &margin});
+    assert_int_equal(ids[0], 1);
+    assert_int_equal(ids[1], 2);
+    assert_int_equal(ids[2], 3);
+    for (int k = 0; k < 3; k++)
+        assert_true(fabsf(weights[k] - 0.5F) < 1e-6F); /* 1.5 / 3: the bias chooses, it does not weigh */
+    assert_true(margin > 0.499F && margin < 0.501F);
+    ops->close(dev);
+}
+
+static void unknown_backends_are_named(void **state)
+{
+    (void)state;
+    const struct di_ops *ops;
+    struct di_error err = {0};
+    assert_int_equal(di_backend_find("nvidia", "auto", &ops, &err), DI_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "nvidia"));
+    assert_non_null(strstr(err.message, "cpu/reference"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(transcendentals_are_correctly_rounded),
+        cmocka_unit_test(f8_order_is_the_documented_one),
+        cmocka_unit_test(r1_order_is_the_documented_one),
+        cmocka_unit_test(linear_rows_do_not_depend_on_the_batch),
+        cmocka_unit_test(draw_is_a_function_of_seed_and_position),
+        cmocka_unit_test(draw_follows_the_distribution),
+        cmocka_unit_test(gate_breaks_ties_by_the_lower_id),
+        cmocka_unit_test(unknown_backends_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
