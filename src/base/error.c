@@ -38,20 +38,19 @@ di_status di_error_set(struct di_error *err, di_status status, const char *file,
     return status;
 }
 
-di_status di_error_prefix(struct di_error *err, di_status status, const char *fmt, ...)
+void di_error_prepend(struct di_error *err, const char *fmt, ...)
 {
     if (err == NULL)
-        return status;
+        return;
     char joined[2 * DI_ERROR_MESSAGE_SIZE];
     va_list args;
     va_start(args, fmt);
     int used = vsnprintf(joined, sizeof joined / 2, fmt, args);
     va_end(args);
     if (used < 0)
-        return status;
+        return;
     size_t at = (size_t)used < sizeof joined / 2 ? (size_t)used : sizeof joined / 2 - 1;
     snprintf(joined + at, sizeof joined - at, ": %s", err->message);
     memcpy(err->message, joined, sizeof err->message - 1);
     err->message[sizeof err->message - 1] = '\0';
-    return status;
 }

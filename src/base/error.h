@@ -2,7 +2,7 @@
  *
  * A function that can fail returns a di_status and takes, as its last parameter, a `struct di_error *` (may be NULL) that
  * it fills with a sentence for the user: what was wrong, naming the file, tensor, field or token at fault and the value
- * seen. The first failure wins; callers add context with di_error_prefix() while they unwind ("model.safetensors: ...").
+ * seen. The first failure wins; callers add context with DI_PREFIX() while they unwind ("model.safetensors: ...").
  * Nothing below apps/ exits, aborts or prints.
  *
  *     if (n > limit)
@@ -32,8 +32,9 @@ di_status di_error_set(struct di_error *err, di_status status, const char *file,
 #define DI_FAIL_NOMEM(err, bytes) \
     DI_FAIL((err), DI_ERR_NOMEM, "out of memory: %llu bytes could not be allocated", (unsigned long long)(bytes))
 
-/* Puts "prefix: " in front of the message; returns err's code. A NULL err returns `status`. */
-di_status di_error_prefix(struct di_error *err, di_status status, const char *fmt, ...) DI_PRINTF(3, 4);
+/* Puts "prefix: " in front of the message; evaluates to `status`. */
+void di_error_prepend(struct di_error *err, const char *fmt, ...) DI_PRINTF(2, 3);
+#define DI_PREFIX(err, status, ...) (di_error_prepend((err), __VA_ARGS__), (status))
 
 /* Returns from the calling function when `expr` is not DI_OK. */
 #define DI_TRY(expr)                      \

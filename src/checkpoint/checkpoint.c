@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CONFIG_BYTES = 16 * 1024 * 1024 };
+enum { MAX_CONFIG_BYTES = 16 * 1024 * 1024, SHAPE_TEXT = DI_ST_MAX_DIMS * 22 + 3 };
 
 struct di_checkpoint {
     char *folder;
@@ -93,15 +93,16 @@ static void shape_text(int32_t n_dims, const int64_t *shape, char *out, size_t s
 di_status di_checkpoint_take(struct di_checkpoint *ckpt, const char *name, enum di_st_dtype dtype, int32_t n_dims,
                              const int64_t *shape, const struct di_st_tensor **out, struct di_error *err)
 {
-    char wanted[128], found[256];
+    char wanted[SHAPE_TEXT], found[SHAPE_TEXT];
     const struct di_st_tensor *t = di_st_find(ckpt->tensors, name);
+    shape_text(n_dims, shape, wanted, sizeof wanted);
     if (t == NULL)
-        return DI_FAIL(err, DI_ERR_NOT_FOUND, "%s: tensor %s is missing", ckpt->folder, name);
+        return DI_FAIL(err, DI_ERR_NOT_FOUND, "%s: tensor %s is missing; %s %s expected", ckpt->folder, name,
+                       di_st_dtype_name(dtype), wanted);
     if (t->dtype != dtype)
         return DI_FAIL(err, DI_ERR_FORMAT, "%s: tensor %s has dtype %s; %s expected", t->file, name,
                        di_st_dtype_name(t->dtype), di_st_dtype_name(dtype));
     if (t->n_dims != n_dims || memcmp(t->shape, shape, (size_t)n_dims * sizeof *shape) != 0) {
-        shape_text(n_dims, shape, wanted, sizeof wanted);
         shape_text(t->n_dims, t->shape, found, sizeof found);
         return DI_FAIL(err, DI_ERR_FORMAT, "%s: tensor %s has shape %s; %s expected", t->file, name, found, wanted);
     }

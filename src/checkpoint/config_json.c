@@ -11,12 +11,18 @@ struct scope {
     struct di_error *err;
 };
 
+static const char *dot(const struct scope *s)
+{
+    return s->path[0] != '\0' ? "." : "";
+}
+
 static di_status get_i32(const struct scope *s, const char *key, int32_t *out)
 {
     int64_t value;
     DI_TRY(di_json_get_i64(s->object, s->path, key, &value, s->err));
     if (value < INT32_MIN || value > INT32_MAX)
-        return DI_FAIL(s->err, DI_ERR_RANGE, "%s.%s is %lld", s->path, key, (long long)value);
+        return DI_FAIL(s->err, DI_ERR_RANGE, "%s%s%s is %lld, which is out of range", s->path, dot(s), key,
+                       (long long)value);
     *out = (int32_t)value;
     return DI_OK;
 }
@@ -35,7 +41,8 @@ static di_status get_i32_list(const struct scope *s, const char *key, int32_t *o
     DI_TRY(di_json_get_i64_list(s->object, s->path, key, values, capacity, &n, s->err));
     for (size_t i = 0; i < n; i++) {
         if (values[i] < INT32_MIN || values[i] > INT32_MAX)
-            return DI_FAIL(s->err, DI_ERR_RANGE, "%s.%s[%zu] is %lld", s->path, key, i, (long long)values[i]);
+            return DI_FAIL(s->err, DI_ERR_RANGE, "%s%s%s[%zu] is %lld, which is out of range", s->path, dot(s), key, i,
+                           (long long)values[i]);
         out[i] = (int32_t)values[i];
     }
     *count = (int32_t)n;
@@ -48,10 +55,10 @@ static di_status expect_string(const struct scope *s, const char *key, const cha
     const char *value;
     DI_TRY(di_json_get_string_opt(s->object, s->path, key, fallback, &value, s->err));
     if (value == NULL)
-        return DI_FAIL(s->err, DI_ERR_FORMAT, "%s%s%s is missing", s->path, s->path[0] != '\0' ? "." : "", key);
+        return DI_FAIL(s->err, DI_ERR_FORMAT, "%s%s%s is missing", s->path, dot(s), key);
     if (strcmp(value, wanted) != 0)
         return DI_FAIL(s->err, DI_ERR_UNSUPPORTED, "%s%s%s is \"%s\"; this engine computes \"%s\" only", s->path,
-                       s->path[0] != '\0' ? "." : "", key, value, wanted);
+                       dot(s), key, value, wanted);
     return DI_OK;
 }
 
@@ -60,14 +67,18 @@ static di_status expect_bool(const struct scope *s, const char *key, bool wanted
     bool value;
     DI_TRY(di_json_get_bool_opt(s->object, s->path, key, wanted, &value, s->err));
     if (value != wanted)
-        return DI_FAIL(s->err, DI_ERR_UNSUPPORTED, "%s%s%s is %s; this engine computes %s only", s->path,
-                       s->path[0] != '\0' ? "." : "", key, value ? "true" : "false", wanted ? "true" : "false");
+        return DI_FAIL(s->err, DI_ERR_UNSUPPORTED, "%s%s%s is %s; this engine computes %s only", s->path, dot(s), key,
+                       value ? "true" : "false", wanted ? "true" : "false");
     return DI_OK;
 }
 
 static di_status parse_quantization(const json_t *root, struct di_error *err)
 {
     struct scope s = {.path = "quantization_config", .err = err};
+    const json_t *text = json_object_get(root, "text_config");
+    if (json_object_get(root, s.path) == NULL && json_object_get(text, s.path) != NULL) /* trap 27 */
+        return DI_FAIL(err, DI_ERR_FORMAT,
+                       "quantization_config is missing: it belongs to the top level, not into text_config");
     DI_TRY(di_json_get_object(root, "", "quantization_config", &s.object, err));
     DI_TRY(expect_string(&s, "quant_method", "fp8", NULL));
     DI_TRY(expect_string(&s, "scale_fmt", "ue8m0", NULL));
@@ -75,7 +86,9 @@ static di_status parse_quantization(const json_t *root, struct di_error *err)
     DI_TRY(expect_string(&s, "activation_scheme", "dynamic", "dynamic"));
     int32_t block[8] = {0}, count;
     DI_TRY(get_i32_list(&s, "weight_block_size", block, 8, &count));
-    if (count != 2 || block[0] != DI_QUANT_BLOCK || block[1] != DI_QUANT_BLOCK)
+    if (count != 2)
+        return DI_FAIL(err, DI_ERR_FORMAT, "quantization_config.weight_block_size has %d entries; 2 expected", count);
+    if (block[0] != DI_QUANT_BLOCK || block[1] != DI_QUANT_BLOCK)
         return DI_FAIL(err, DI_ERR_UNSUPPORTED,
                        "quantization_config.weight_block_size is [%d, %d]; this engine reads [%d, %d] only", block[0],
                        block[1], DI_QUANT_BLOCK, DI_QUANT_BLOCK);
@@ -133,16 +146,25 @@ static di_status parse_reals(const struct scope *s, struct di_config *c)
 static di_status parse_rope_scaling(const struct scope *s, struct di_rope_scaling *out)
 {
     const json_t *value = json_object_get(s->object, "rope_scaling");
-    if (value == NULL || json_is_null(value))
+    if (value == NULL || json_is_null(value) || (json_is_object(value) && json_object_size(value) == 0))
         return DI_OK;
     struct scope r = {.path = "text_config.rope_scaling", .err = s->err};
     DI_TRY(di_json_get_object(s->object, s->path, "rope_scaling", &r.object, s->err));
     const char *type;
-    DI_TRY(di_json_get_string_opt(r.object, r.path, "rope_type", "default", &type, s->err));
-    if (strcmp(type, "default") == 0)
+    DI_TRY(di_json_get_string_opt(r.object, r.path, "rope_type", NULL, &type, s->err));
+    if (type != NULL && strcmp(type, "default") == 0)
         return DI_OK;
     DI_TRY(expect_string(&r, "rope_type", "yarn", NULL));
     out->present = true;
+    /* Section 6: the rotation is not scaled. Other YaRN models say so, or otherwise, with these keys. */
+    static const char *const scales[] = {"attention_factor", "mscale", "mscale_all_dim"};
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+        double factor;
+        DI_TRY(di_json_get_f64_opt(r.object, r.path, scales[i], 1.0, &factor, s->err));
+        if (factor != 1.0)
+            return DI_FAIL(s->err, DI_ERR_UNSUPPORTED, "%s.%s is %g; this engine computes 1 only", r.path, scales[i],
+                           factor);
+    }
     DI_TRY(di_json_get_f64(r.object, r.path, "factor", &out->factor, s->err));
     DI_TRY(di_json_get_f64(r.object, r.path, "beta_fast", &out->beta_fast, s->err));
     DI_TRY(di_json_get_f64(r.object, r.path, "beta_slow", &out->beta_slow, s->err));
@@ -163,6 +185,10 @@ static di_status parse_lists(const struct scope *s, struct di_config *c)
                        "text_config.compress_ratios has %d entries; num_hidden_layers is %d and "
                        "num_nextn_predict_layers %d",
                        count, c->num_hidden_layers, c->num_nextn_predict_layers);
+    for (int32_t i = c->num_hidden_layers; i < count; i++)
+        if (ratios[i] != 0) /* section 14: draft layers are window only */
+            return DI_FAIL(s->err, DI_ERR_UNSUPPORTED,
+                           "text_config.compress_ratios[%d] is %d; draft layers have ratio 0", i, ratios[i]);
     memcpy(c->compress_ratios, ratios, (size_t)c->num_hidden_layers * sizeof *ratios);
     DI_TRY(get_i32_list(s, "kv_source_layer_ids", c->kv_source_layer_ids, DI_MAX_LAYERS, &c->n_kv_sources));
     return get_i32_list(s, "index_source_layer_ids", c->index_source_layer_ids, DI_MAX_LAYERS, &c->n_index_sources);
@@ -170,8 +196,18 @@ static di_status parse_lists(const struct scope *s, struct di_config *c)
 
 static di_status parse_engram(const struct scope *s, struct di_config *c)
 {
+    static const char *const keys[] = {"engram_num_embeddings", "engram_max_ngram_size",       "engram_n_heads",
+                                       "engram_head_dim",       "engram_vocab_size",           "engram_pad_token_id",
+                                       "engram_pad_id",         "engram_compressed_vocab_size"};
     const json_t *layers = json_object_get(s->object, "engram_layer_ids");
-    if (layers == NULL || json_is_null(layers) || json_array_size(layers) == 0)
+    if (layers == NULL || json_is_null(layers)) {
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) /* a model without Engram has none of them */
+            if (json_object_get(s->object, keys[i]) != NULL && !json_is_null(json_object_get(s->object, keys[i])))
+                return DI_FAIL(s->err, DI_ERR_FORMAT, "%s.engram_layer_ids is missing, but %s is there", s->path,
+                               keys[i]);
+        return DI_OK;
+    }
+    if (json_is_array(layers) && json_array_size(layers) == 0)
         return DI_OK;
     DI_TRY(get_i32_list(s, "engram_layer_ids", c->engram_layer_ids, DI_MAX_ENGRAM_LAYERS, &c->n_engram_layers));
     size_t rows;
@@ -184,6 +220,10 @@ static di_status parse_engram(const struct scope *s, struct di_config *c)
     DI_TRY(get_i32(s, "engram_n_heads", &c->engram_n_heads));
     DI_TRY(get_i32(s, "engram_head_dim", &c->engram_head_dim));
     DI_TRY(di_json_get_i64(s->object, s->path, "engram_vocab_size", &c->engram_vocab_size, s->err));
+    if (json_object_get(s->object, "engram_pad_token_id") == NULL &&
+        json_object_get(s->object, "engram_pad_id") != NULL)
+        return DI_FAIL(s->err, DI_ERR_FORMAT, "%s.engram_pad_token_id is missing; it is called so, not engram_pad_id",
+                       s->path); /* trap 19 */
     DI_TRY(get_i32(s, "engram_pad_token_id", &c->engram_pad_token_id));
     return get_i32(s, "engram_compressed_vocab_size", &c->engram_compressed_vocab_size);
 }
@@ -221,19 +261,44 @@ static di_status parse_fixed(const struct scope *s)
     return DI_OK;
 }
 
+static di_status parse_architectures(const json_t *root, struct di_error *err)
+{
+    static const char wanted[] = "DeepseekV41ForCausalLM";
+    const json_t *list = json_object_get(root, "architectures"), *first = json_array_get(list, 0);
+    if (list == NULL || json_is_null(list))
+        return DI_OK; /* model_type decides */
+    if (json_array_size(list) != 1 || !json_is_string(first))
+        return DI_FAIL(err, DI_ERR_FORMAT, "architectures must be a list of one string");
+    if (strcmp(json_string_value(first), wanted) != 0)
+        return DI_FAIL(err, DI_ERR_UNSUPPORTED, "architectures[0] is \"%s\"; this engine computes \"%s\" only",
+                       json_string_value(first), wanted);
+    return DI_OK;
+}
+
+static di_status parse_vision(const json_t *root, struct di_config *c, struct di_error *err)
+{
+    const json_t *vision = json_object_get(root, "vision_config");
+    if (vision != NULL && !json_is_null(vision))
+        DI_TRY(di_json_get_object(root, "", "vision_config", &vision, err));
+    c->has_vision = json_is_object(vision);
+    return DI_OK;
+}
+
 static di_status parse_root(const json_t *root, struct di_config *c, struct di_error *err)
 {
     struct scope top = {.object = root, .path = "", .err = err}, text = {.path = "text_config", .err = err};
     if (!json_is_object(root))
         return DI_FAIL(err, DI_ERR_FORMAT, "not a JSON object");
     DI_TRY(expect_string(&top, "model_type", "deepseek_v41", NULL));
+    DI_TRY(parse_architectures(root, err));
+    DI_TRY(expect_bool(&top, "tie_word_embeddings", false));
     DI_TRY(parse_quantization(root, err));
     DI_TRY(di_json_get_object(root, "", "text_config", &text.object, err));
     DI_TRY(get_i32_opt(&top, "bos_token_id", -1, &c->bos_token_id));
     DI_TRY(get_i32_opt(&top, "eos_token_id", -1, &c->eos_token_id));
     DI_TRY(get_i32_opt(&top, "pad_token_id", -1, &c->pad_token_id));
     DI_TRY(get_i32_opt(&top, "image_token_id", -1, &c->image_token_id));
-    c->has_vision = json_is_object(json_object_get(root, "vision_config"));
+    DI_TRY(parse_vision(root, c, err));
     DI_TRY(parse_fixed(&text));
     DI_TRY(parse_sizes(&text, c));
     DI_TRY(parse_reals(&text, c));
@@ -252,5 +317,5 @@ di_status di_config_parse(const char *json, size_t len, const char *file, struct
     json_decref(root);
     if (status == DI_OK)
         status = di_config_validate(out, err);
-    return status == DI_OK ? DI_OK : di_error_prefix(err, status, "%s", file);
+    return status == DI_OK ? DI_OK : DI_PREFIX(err, status, "%s", file);
 }

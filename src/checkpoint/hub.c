@@ -1,4 +1,5 @@
-/* Finding a model in the Hugging Face cache. Layout of huggingface_hub:
+/* Finding a model in the Hugging Face cache. Layout of huggingface_hub, and looked up as by its own
+ * snapshot_download(local_files_only=True):
  *
  *     <cache>/models--owner--name/refs/<revision>        a commit id
  *     <cache>/models--owner--name/snapshots/<commit>/    links into ../../blobs
@@ -9,7 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 
-enum { MAX_REF_BYTES = 4096 };
+enum { MAX_REF_BYTES = 4096, MAX_ID_PART = 96, COMMIT_CHARS = 40 };
 
 /* base/a, freeing base; NULL in, NULL out. */
 static char *join_free(char *base, const char *name)
@@ -35,18 +36,24 @@ static char *cache_folder(const struct di_hub_env *env, bool *known)
     return NULL;
 }
 
+/* Of a repository id, as the hub allows it: letters, digits and "-_.", none of "--", "..", nor "-" or "." at an end. */
 static bool is_id_part(const char *text, size_t len)
 {
-    if (len == 0 || text[0] == '.')
+    if (len == 0 || len > MAX_ID_PART)
         return false;
     for (size_t i = 0; i < len; i++) {
         char c = text[i];
-        bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-                  c == '.';
-        if (!ok)
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+        bool inner = (c == '-' || c == '.') && i > 0 && i + 1 < len && text[i - 1] != c;
+        if (!letter && !inner)
             return false;
     }
     return true;
+}
+
+static bool is_commit(const char *text)
+{
+    return strlen(text) == COMMIT_CHARS && strspn(text, "0123456789abcdef") == COMMIT_CHARS;
 }
 
 /* "owner/name[@revision]" -> "models--owner--name", revision. False if it is no hub id. */
@@ -68,18 +75,33 @@ static bool split_id(const char *model, char *repo, size_t size, const char **re
     return used > 0 && (size_t)used < size;
 }
 
-/* The commit that refs/<revision> names, or the revision itself when it is a commit. */
-static di_status read_commit(const char *repo_path, const char *revision, char *commit, size_t size,
+static di_status not_cached(const char *model, const char *path, struct di_error *err)
+{
+    const char *at = strchr(model, '@');
+    int len = at != NULL ? (int)(at - model) : (int)strlen(model);
+    return DI_FAIL(err, DI_ERR_NOT_FOUND,
+                   "model %s is neither a folder nor in the Hugging Face cache (looked for %s); fetch it with: "
+                   "hf download %.*s%s%s",
+                   model, path, len, model, at != NULL ? " --revision " : "", at != NULL ? at + 1 : "");
+}
+
+/* The commit that refs/<revision> names, or the revision itself when it is a commit. No other snapshot is ever taken, even
+ * if there is just one: huggingface_hub does not guess either. */
+static di_status read_commit(const char *model, const char *repo_path, const char *revision, char *commit, size_t size,
                              struct di_error *err)
 {
-    char *path = join_free(di_path_join(repo_path, "refs"), revision), *text;
     size_t len;
+    if (is_commit(revision)) {
+        memcpy(commit, revision, COMMIT_CHARS + 1);
+        return DI_OK;
+    }
+    char *path = join_free(di_path_join(repo_path, "refs"), revision), *text;
     if (path == NULL)
         return DI_FAIL_NOMEM(err, strlen(repo_path));
     if (!di_file_exists(path)) {
+        di_status missing = not_cached(model, path, err);
         free(path);
-        snprintf(commit, size, "%s", revision);
-        return DI_OK;
+        return missing;
     }
     di_status status = di_file_read(path, MAX_REF_BYTES, &text, &len, err);
     if (status == DI_OK) {
@@ -102,18 +124,12 @@ static di_status find_snapshot(const char *model, const char *cache, const char 
     char *repo_path = di_path_join(cache, repo);
     if (repo_path == NULL)
         return DI_FAIL_NOMEM(err, strlen(cache));
-    di_status status = read_commit(repo_path, revision, commit, sizeof commit, err);
+    di_status status = read_commit(model, repo_path, revision, commit, sizeof commit, err);
     char *path = join_free(join_free(repo_path, "snapshots"), commit);
     if (status == DI_OK && path == NULL)
         status = DI_FAIL_NOMEM(err, strlen(cache));
-    if (status == DI_OK && !di_dir_exists(path)) {
-        const char *at = strchr(model, '@');
-        int len = at != NULL ? (int)(at - model) : (int)strlen(model);
-        status = DI_FAIL(
-            err, DI_ERR_NOT_FOUND,
-            "model %s is not in the Hugging Face cache (looked for %s); fetch it with: hf download %.*s%s%s", model,
-            path, len, model, at != NULL ? " --revision " : "", at != NULL ? at + 1 : "");
-    }
+    if (status == DI_OK && !di_dir_exists(path))
+        status = not_cached(model, path, err);
     if (status != DI_OK) {
         free(path);
         return status;
@@ -138,9 +154,7 @@ di_status di_hub_resolve(const char *model, const struct di_hub_env *env, char *
     if (cache == NULL && known)
         return DI_FAIL_NOMEM(err, sizeof repo);
     if (cache == NULL)
-        return DI_FAIL(err, DI_ERR_NOT_FOUND,
-                       "model %s: no Hugging Face cache is known; set HF_HOME, or fetch it with: hf download %s", model,
-                       model);
+        return not_cached(model, "a cache folder: HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME are all unset", err);
     di_status status = find_snapshot(model, cache, repo, revision, folder, err);
     free(cache);
     return status;

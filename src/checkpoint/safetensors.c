@@ -8,6 +8,8 @@
 
 enum { MAX_HEADER = 100 * 1000 * 1000 }; /* the limit of the format's own library */
 
+#define METADATA_KEY "__metadata__" /* the one key of a header that is no tensor */
+
 static const struct {
     const char *name;
     size_t size;
@@ -109,7 +111,8 @@ static di_status check_cover(const struct di_st_header *h, uint64_t data_bytes, 
         if (!di_add_u64(at, t->bytes, &at) || at > data_bytes)
             return DI_FAIL(err, DI_ERR_FORMAT, "tensor %s ends past the end of the file: the file is truncated",
                            t->name);
-        if ((h->data_begin + t->begin) % di_st_dtype_size(t->dtype) != 0)
+        /* The format does not promise alignment; kernels read whole elements in place, so they need it. */
+        if (t->bytes != 0 && (h->data_begin + t->begin) % di_st_dtype_size(t->dtype) != 0)
             return DI_FAIL(
                 err, DI_ERR_UNSUPPORTED,
                 "tensor %s lies at byte %llu of the file, not a multiple of its %zu-byte elements, and cannot "
@@ -137,29 +140,43 @@ static di_status check_metadata(const json_t *metadata, struct di_error *err)
     return DI_OK;
 }
 
-static di_status collect(json_t *root, const char *file, struct di_arena *arena, struct di_st_header *out,
-                         struct di_error *err)
+static di_status check_entries(json_t *root, struct di_error *err)
 {
     const char *name;
     json_t *entry;
     if (!json_is_object(root))
         return DI_FAIL(err, DI_ERR_FORMAT, "the header is not a JSON object");
+    json_object_foreach (root, name, entry) {
+        struct di_st_tensor scratch = {0};
+        if (strcmp(name, METADATA_KEY) == 0) {
+            DI_TRY(check_metadata(entry, err));
+            continue;
+        }
+        di_status status = parse_tensor(entry, &scratch, err);
+        if (status != DI_OK)
+            return DI_PREFIX(err, status, "tensor %s", name);
+    }
+    return DI_OK;
+}
+
+static di_status collect(json_t *root, const char *file, struct di_arena *arena, struct di_st_header *out,
+                         struct di_error *err)
+{
+    const char *name;
+    json_t *entry;
+    DI_TRY(check_entries(root, err)); /* so that nothing below is allocated for a header that is refused anyway */
     out->tensors = di_arena_alloc(arena, json_object_size(root), sizeof *out->tensors);
     if (out->tensors == NULL)
         return DI_FAIL_NOMEM(err, json_object_size(root) * sizeof *out->tensors);
     json_object_foreach (root, name, entry) {
-        if (strcmp(name, "__metadata__") == 0) {
-            DI_TRY(check_metadata(entry, err));
+        if (strcmp(name, METADATA_KEY) == 0)
             continue;
-        }
         struct di_st_tensor *t = &out->tensors[out->count++];
         t->name = di_arena_strndup(arena, name, strlen(name));
         t->file = file;
         if (t->name == NULL)
             return DI_FAIL_NOMEM(err, strlen(name));
-        di_status status = parse_tensor(entry, t, err);
-        if (status != DI_OK)
-            return di_error_prefix(err, status, "tensor %s", name);
+        DI_TRY(parse_tensor(entry, t, err));
     }
     qsort(out->tensors, out->count, sizeof *out->tensors, by_offset);
     return DI_OK;
@@ -179,6 +196,8 @@ static di_status parse(const uint8_t *bytes, size_t available, uint64_t file_siz
     if (length > file_size - 8 || length > available - 8)
         return DI_FAIL(err, DI_ERR_FORMAT, "the header of %llu bytes ends past the end of the file: it is truncated",
                        (unsigned long long)length);
+    if (length == 0 || bytes[8] != '{')
+        return DI_FAIL(err, DI_ERR_FORMAT, "the header is not a JSON object: it must begin with '{'");
     json_t *root;
     DI_TRY(di_json_parse((const char *)bytes + 8, (size_t)length, "header", &root, err));
     out->data_begin = 8 + length;
@@ -194,5 +213,5 @@ di_status di_st_parse_header(const uint8_t *bytes, size_t available, uint64_t fi
 {
     *out = (struct di_st_header){0};
     di_status status = parse(bytes, available, file_size, file, arena, out, err);
-    return status == DI_OK ? DI_OK : di_error_prefix(err, status, "%s", file);
+    return status == DI_OK ? DI_OK : DI_PREFIX(err, status, "%s", file);
 }

@@ -6,7 +6,8 @@
  *
  * Refused, each by a message naming file and tensor: header length past the file or above 100 MB, JSON that is not an
  * object, duplicate keys, unknown dtype, negative or overflowing shape, data_offsets that disagree with shape x dtype,
- * holes, overlaps, trailing bytes, a truncated file; in an index: paths that are not plain file names, missing shards,
+ * holes, overlaps, trailing bytes, a truncated file, data that is not aligned to its element size (the format does not
+ * promise it, but kernels read in place); in an index: paths that are not plain file names, missing shards,
  * a tensor in two shards, a tensor that its shard lacks, a shard tensor that the index lacks.
  */
 #ifndef DI_CHECKPOINT_SAFETENSORS_H
@@ -85,7 +86,8 @@ size_t di_st_shard_count(const struct di_st_set *set);
 struct di_st_writer;
 di_status di_st_writer_open(struct di_st_writer **out, struct di_error *err);
 void di_st_writer_close(struct di_st_writer *writer);
-/* Copies `data` (shape x dtype bytes). A name added twice is DI_ERR_INVALID. */
+/* Copies `data` (shape x dtype bytes). A name added twice, "__metadata__" or not UTF-8, more than DI_ST_MAX_DIMS dimensions
+ * and a negative or overflowing shape are DI_ERR_INVALID. */
 di_status di_st_writer_add(struct di_st_writer *writer, const char *name, enum di_st_dtype dtype, int32_t n_dims,
                            const int64_t *shape, const void *data, struct di_error *err);
 /* Writes to "path.tmp", syncs, renames: a reader never sees half a file. */

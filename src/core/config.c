@@ -1,8 +1,10 @@
 #include "core/config.h"
 
-#include <math.h>
+#include <float.h>
 
 #include "core/engram.h"
+
+enum { MAX_WIDTH = 1 << 20 }; /* of one activation row */
 
 /* A field with its name, for tables of checks. */
 struct int_check {
@@ -24,10 +26,20 @@ static di_status check_ints(const struct int_check *checks, size_t count, struct
     return DI_OK;
 }
 
+static di_status check_product(const char *name, int64_t value, const char *other_name, int64_t other, int64_t limit,
+                               struct di_error *err)
+{
+    if (value * other <= limit)
+        return DI_OK;
+    return DI_FAIL(err, DI_ERR_LIMIT, "%s %lld x %s %lld is %lld; %lld at most", name, (long long)value, other_name,
+                   (long long)other, (long long)(value * other), (long long)limit);
+}
+
 static di_status check_sizes(const struct di_config *c, struct di_error *err)
 {
-    /* Upper bounds keep every product of two widths below 2^31; multiples of 32 are the blocks of quantised weights and
-     * of the cache quantisers. */
+    /* Upper bounds keep every row width (heads x head_dim, groups x rank, streams x hidden) in int32 and every count of
+     * elements in int64. Multiples of 32: the blocks of quantised weights (spec/model.md 17.7, 17.8) and of the cache
+     * quantisers (17.3, 17.4); products of such a width with a count need no check of their own. */
     const int64_t block = DI_QUANT_BLOCK;
     const struct int_check checks[] = {
         {"vocab_size", c->vocab_size, 1, 1 << 22, 1},
@@ -47,7 +59,9 @@ static di_status check_sizes(const struct di_config *c, struct di_error *err)
         {"sliding_window", c->sliding_window, 1, 1 << 16, 1},
         {"hc_mult", c->hc_mult, 1, DI_MAX_HC, 1},
         {"hc_sinkhorn_iters", c->hc_sinkhorn_iters, 1, 1000, 1},
-        {"num_nextn_predict_layers", c->num_nextn_predict_layers, 0, 16, 1},
+        {"kv_source_layer_ids' length", c->n_kv_sources, 0, c->num_hidden_layers, 1},
+        {"index_source_layer_ids' length", c->n_index_sources, 0, c->num_hidden_layers, 1},
+        {"engram_layer_ids' length", c->n_engram_layers, 0, DI_MAX_ENGRAM_LAYERS, 1},
         {"bos_token_id", c->bos_token_id, -1, c->vocab_size - 1, 1},
         {"eos_token_id", c->eos_token_id, -1, c->vocab_size - 1, 1},
         {"pad_token_id", c->pad_token_id, -1, c->vocab_size - 1, 1},
@@ -57,42 +71,38 @@ static di_status check_sizes(const struct di_config *c, struct di_error *err)
     if (c->num_attention_heads % c->o_groups != 0)
         return DI_FAIL(err, DI_ERR_UNSUPPORTED, "num_attention_heads %d is not a multiple of o_groups %d",
                        c->num_attention_heads, c->o_groups);
-    if ((int64_t)c->num_attention_heads * c->head_dim > 1 << 20)
-        return DI_FAIL(err, DI_ERR_LIMIT, "num_attention_heads %d x head_dim %d is more than %d",
-                       c->num_attention_heads, c->head_dim, 1 << 20);
-    return DI_OK;
+    DI_TRY(check_product("num_attention_heads", c->num_attention_heads, "head_dim", c->head_dim, MAX_WIDTH, err));
+    return check_product("o_groups", c->o_groups, "o_lora_rank", c->o_lora_rank, MAX_WIDTH, err);
 }
 
 static di_status check_reals(const struct di_config *c, struct di_error *err)
 {
+    const struct di_rope_scaling *r = &c->rope_scaling;
+    bool yarn = r->present;
     const struct {
         const char *name;
-        double value;
-        bool may_be_zero;
+        double value, low, high;
     } checks[] = {
-        {"rms_norm_eps", c->rms_norm_eps, true},
-        {"hc_eps", c->hc_eps, true},
-        {"gate_temp", c->gate_temp, false},
-        {"swiglu_limit", c->swiglu_limit, false},
-        {"routed_scaling_factor", c->routed_scaling_factor, false},
-        {"rope_theta", c->rope_theta, false},
-        {"compress_rope_theta", c->compress_rope_theta, false},
+        /* FLT_MIN: the epsilons are used in fp32, where a smaller one would vanish */
+        {"rms_norm_eps", c->rms_norm_eps, FLT_MIN, 1.0},
+        {"hc_eps", c->hc_eps, FLT_MIN, 1.0},
+        {"gate_temp", c->gate_temp, FLT_MIN, 1e9},
+        {"swiglu_limit", c->swiglu_limit, FLT_MIN, 1e9},
+        {"routed_scaling_factor", c->routed_scaling_factor, FLT_MIN, 1e9},
+        /* 1 itself has logarithm 0, by which the YaRN ramp divides (section 6) */
+        {"rope_theta", c->rope_theta, 1.0 + 1e-6, 1e18},
+        {"compress_rope_theta", c->compress_rope_theta, 1.0 + 1e-6, 1e18},
+        {"rope_scaling.factor", yarn ? r->factor : 1.0, 1.0, 1e9},
+        {"rope_scaling.beta_slow", yarn ? r->beta_slow : 1.0, FLT_MIN, 1e9},
+        {"rope_scaling.beta_fast", yarn ? r->beta_fast : 1.0, yarn ? r->beta_slow : 1.0, 1e9},
     };
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
-        if (!isfinite(checks[i].value) || checks[i].value < 0.0 || (checks[i].value == 0.0 && !checks[i].may_be_zero))
-            return DI_FAIL(err, DI_ERR_RANGE, "%s is %g; it must be a finite positive number", checks[i].name,
-                           checks[i].value);
-    const struct di_rope_scaling *r = &c->rope_scaling;
-    if (!r->present)
-        return DI_OK;
-    if (!isfinite(r->factor) || r->factor < 1.0 || !isfinite(r->beta_fast) || r->beta_fast <= 0.0 ||
-        !isfinite(r->beta_slow) || r->beta_slow <= 0.0)
-        return DI_FAIL(err, DI_ERR_RANGE,
-                       "rope_scaling: factor %g must be at least 1, beta_fast %g and beta_slow %g positive", r->factor,
-                       r->beta_fast, r->beta_slow);
-    if (r->original_max_position_embeddings < 1)
-        return DI_FAIL(err, DI_ERR_RANGE, "rope_scaling.original_max_position_embeddings is %lld; it must be positive",
-                       (long long)r->original_max_position_embeddings);
+        if (!(checks[i].value >= checks[i].low && checks[i].value <= checks[i].high)) /* NaN fails too */
+            return DI_FAIL(err, DI_ERR_RANGE, "%s is %g; it must be a finite positive number in %g..%g", checks[i].name,
+                           checks[i].value, checks[i].low, checks[i].high);
+    if (yarn && (r->original_max_position_embeddings < 1 || r->original_max_position_embeddings > 1 << 24))
+        return DI_FAIL(err, DI_ERR_RANGE, "rope_scaling.original_max_position_embeddings is %lld; it must lie in 1..%d",
+                       (long long)r->original_max_position_embeddings, 1 << 24);
     return DI_OK;
 }
 
@@ -117,7 +127,9 @@ static bool contains(const int32_t *ids, int32_t count, int32_t id)
     return false;
 }
 
-/* Every layer with compressed entries reads a source of its own ratio, and selections are made from that source's keys. */
+/* Every layer with compressed entries reads a source of its own ratio, and selections are made from that source's keys.
+ * The last needs no check of its own: KV sources are index sources too, so no KV source stands between a layer's index
+ * source and the layer, and both layers have the same KV source (the greatest id <= either). */
 static di_status check_sources(const struct di_config *c, struct di_error *err)
 {
     int32_t n = c->num_hidden_layers;
@@ -164,8 +176,12 @@ static di_status check_sources(const struct di_config *c, struct di_error *err)
 
 static di_status check_index(const struct di_config *c, struct di_error *err)
 {
-    if (c->n_kv_sources == 0)
+    if (c->n_kv_sources == 0) {
+        if (c->candidate_source_layer_id != -1)
+            return DI_FAIL(err, DI_ERR_INVALID, "candidate_source_layer_id is %d, but there are no kv_source_layer_ids",
+                           c->candidate_source_layer_id);
         return DI_OK;
+    }
     const struct int_check checks[] = {
         {"index_n_heads", c->index_n_heads, 1, 1024, 1},
         {"index_head_dim", c->index_head_dim, DI_QUANT_BLOCK, 1024, DI_QUANT_BLOCK},
@@ -173,6 +189,7 @@ static di_status check_index(const struct di_config *c, struct di_error *err)
         {"candidate_source_layer_id", c->candidate_source_layer_id, -1, c->num_hidden_layers - 1, 1},
     };
     DI_TRY(check_ints(checks, sizeof checks / sizeof checks[0], err));
+    DI_TRY(check_product("index_n_heads", c->index_n_heads, "index_head_dim", c->index_head_dim, MAX_WIDTH, err));
     if (c->qk_rope_head_dim > c->index_head_dim)
         return DI_FAIL(err, DI_ERR_UNSUPPORTED, "qk_rope_head_dim %d is more than index_head_dim %d",
                        c->qk_rope_head_dim, c->index_head_dim);
@@ -184,6 +201,8 @@ static di_status check_index(const struct di_config *c, struct di_error *err)
         {"candidate_block_size", c->candidate_block_size, 1, 1 << 20, 1},
     };
     DI_TRY(check_ints(blocks, 2, err));
+    DI_TRY(check_product("candidate_topk_blocks", c->candidate_topk_blocks, "candidate_block_size",
+                         c->candidate_block_size, INT32_MAX, err));
     if (!contains(c->index_source_layer_ids, c->n_index_sources, source))
         return DI_FAIL(err, DI_ERR_INVALID,
                        "candidate_source_layer_id is %d, which is not among index_source_layer_ids", source);
@@ -224,11 +243,32 @@ static di_status check_engram(const struct di_config *c, struct di_error *err)
     return DI_OK;
 }
 
+/* Section 14. The drafts' inputs are backbone layers; what they draw is a token. */
+static di_status check_draft(const struct di_config *c, struct di_error *err)
+{
+    const struct int_check layers = {"num_nextn_predict_layers", c->num_nextn_predict_layers, 0, 16, 1};
+    DI_TRY(check_ints(&layers, 1, err));
+    if (c->num_nextn_predict_layers == 0)
+        return DI_OK;
+    const struct int_check checks[] = {
+        {"dspark_block_size", c->dspark_block_size, 1, 64, 1},
+        {"dspark_noise_token_id", c->dspark_noise_token_id, 0, c->vocab_size - 1, 1},
+        {"dspark_markov_rank", c->dspark_markov_rank, 1, 1 << 15, 1},
+        {"dspark_n_routed_experts", c->dspark_n_routed_experts, 1, 4096, 1},
+        {"dspark_num_experts_per_tok", c->dspark_num_experts_per_tok, 1, c->dspark_n_routed_experts, 1},
+        {"dspark_target_layer_ids' length", c->n_dspark_targets, 1, c->num_hidden_layers, 1},
+    };
+    DI_TRY(check_ints(checks, sizeof checks / sizeof checks[0], err));
+    return check_ascending("dspark_target_layer_ids", c->dspark_target_layer_ids, c->n_dspark_targets,
+                           c->num_hidden_layers, err);
+}
+
 di_status di_config_validate(const struct di_config *c, struct di_error *err)
 {
     DI_TRY(check_sizes(c, err));
     DI_TRY(check_reals(c, err));
     DI_TRY(check_sources(c, err));
     DI_TRY(check_index(c, err));
+    DI_TRY(check_draft(c, err));
     return check_engram(c, err);
 }

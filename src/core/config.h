@@ -22,7 +22,7 @@ enum {
 };
 
 struct di_rope_scaling {
-    bool present; /* rope_type "yarn"; absent or "default" means none */
+    bool present; /* rope_type "yarn"; no rope_scaling, {} or rope_type "default": false */
     double factor, beta_fast, beta_slow;
     int64_t original_max_position_embeddings;
 };

@@ -127,3 +127,18 @@ di_status di_engram_consts_derive(const struct di_config *c, int32_t table, stru
             table, (long long)c->engram_num_embeddings[table], (long long)c->engram_vocab_size, (long long)out->rows);
     return DI_OK;
 }
+
+void di_engram_hash(const struct di_engram_consts *consts, int32_t max_ngram, int32_t n_heads, const int32_t *window,
+                    int32_t pad, int64_t *ids)
+{
+    bool blocked = false; /* sticky: what lies behind a missing token is not looked at */
+    uint64_t roll = 0;
+    for (int32_t shift = 0; shift < max_ngram; shift++) {
+        blocked = blocked || window[shift] < 0;
+        roll ^= (uint64_t)(blocked ? pad : window[shift]) * (uint64_t)consts->multipliers[shift];
+        for (int32_t head = 0; shift > 0 && head < n_heads; head++) {
+            int32_t column = (shift - 1) * n_heads + head;
+            ids[column] = (int64_t)(roll % (uint64_t)consts->primes[column]) + consts->offsets[column];
+        }
+    }
+}

@@ -23,4 +23,11 @@ struct di_engram_consts {
 di_status di_engram_consts_derive(const struct di_config *config, int32_t table, struct di_engram_consts *out,
                                   struct di_error *err);
 
+/* Table rows of one position (section 13.5). window[max_ngram]: compressed ids, the position's own first, then looking
+ * back; negative where there is no token (before the start, an image span, padding): that and every longer look-back hash
+ * `pad`, the compressed pad id, instead. ids[columns], column (n - 2) * n_heads + head for n-grams of length n.
+ * Ids must be below the engram_compressed_vocab_size that the constants were derived for: products then stay in 63 bits. */
+void di_engram_hash(const struct di_engram_consts *consts, int32_t max_ngram, int32_t n_heads, const int32_t *window,
+                    int32_t pad, int64_t *ids);
+
 #endif

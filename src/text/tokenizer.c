@@ -41,7 +41,7 @@ di_status di_tokenizer_open_memory(const char *json, size_t len, const char *fil
     di_status status = di_tokenizer_parse(json, len, tok, err);
     if (status != DI_OK) {
         di_tokenizer_close(tok);
-        return di_error_prefix(err, status, "%s", file);
+        return DI_PREFIX(err, status, "%s", file);
     }
     *out = tok;
     return DI_OK;

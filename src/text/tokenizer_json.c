@@ -234,7 +234,7 @@ static di_status load_split(struct di_tokenizer *tok, const json_t *step, const 
     if (regex == NULL)
         return DI_FAIL(err, DI_ERR_UNSUPPORTED, "%s.pattern has no Regex", path);
     di_status status = di_pretokenizer_add(tok->pre, regex, err);
-    return status == DI_OK ? DI_OK : di_error_prefix(err, status, "%s", path);
+    return status == DI_OK ? DI_OK : DI_PREFIX(err, status, "%s", path);
 }
 
 static di_status load_byte_level(const json_t *step, const char *path, struct di_error *err)

@@ -22,7 +22,7 @@ static void errors_keep_code_and_prefix(void **state)
     struct di_error err = {0};
     assert_int_equal(DI_FAIL(&err, DI_ERR_RANGE, "id %d", 7), DI_ERR_RANGE);
     assert_string_equal(err.message, "id 7");
-    assert_int_equal(di_error_prefix(&err, DI_ERR_RANGE, "file %s", "x"), DI_ERR_RANGE);
+    assert_int_equal(DI_PREFIX(&err, DI_ERR_RANGE, "file %s", "x"), DI_ERR_RANGE);
     assert_string_equal(err.message, "file x: id 7");
     assert_int_equal(DI_FAIL(NULL, DI_ERR_IO, "nobody listens"), DI_ERR_IO);
     assert_string_equal(di_status_name(DI_ERR_LIMIT), "DI_ERR_LIMIT");
@@ -38,7 +38,7 @@ static void long_messages_are_cut_not_overrun(void **state)
     text[sizeof text - 1] = '\0';
     (void)DI_FAIL(&err, DI_ERR_IO, "%s", text);
     assert_int_equal(strlen(err.message), DI_ERROR_MESSAGE_SIZE - 1);
-    (void)di_error_prefix(&err, DI_ERR_IO, "%s", text);
+    (void)DI_PREFIX(&err, DI_ERR_IO, "%s", text);
     assert_int_equal(strlen(err.message), DI_ERROR_MESSAGE_SIZE - 1);
 }
 

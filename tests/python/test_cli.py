@@ -1,0 +1,326 @@
+"""The command line: exit codes, messages that name the culprit, streams, JSON. docs/cli.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import COMMAND, GOLDENS, ROOT, run_cli
+
+MICRO, TINY = GOLDENS / "micro", ROOT / "models" / "tiny"
+
+
+def run(*args, **kwargs):
+    return run_cli("run", "--model", MICRO, *args, **kwargs)
+
+
+def generated(*args, **kwargs) -> dict:
+    done = run("--json", *args, **kwargs)
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def write_ids(path: Path, ids) -> Path:
+    path.write_text(json.dumps(ids) if not isinstance(ids, str) else ids)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    """A copy of the micro model that a test may damage."""
+    target = tmp_path / "model"
+    target.mkdir()
+    for file in ("config.json", "model.safetensors", "tokenizer.json"):
+        shutil.copy(MICRO / file, target / file)
+    return target
+
+
+def change_config(model: Path, change) -> None:
+    config = json.loads((model / "config.json").read_text())
+    change(config)
+    (model / "config.json").write_text(json.dumps(config))
+
+
+# ---- usage errors: exit code 2 ----
+
+USAGE = {
+    "unknown option": (["--promt", "x"], "did you mean --prompt"),
+    "unknown engine option": (["--prompt", "x", "--thread", "1"], "did you mean --threads"),
+    "no prompt": ([], "--prompt"),
+    "two prompts": (["--prompt", "x", "--prompt-file", "-"], "one of --prompt"),
+    "missing value": (["--prompt"], "--prompt needs a value"),
+    "stray argument": (["text"], '"text"'),
+    "NaN temperature": (["--prompt", "x", "--temperature", "nan"], "temperature"),
+    "infinite temperature": (["--prompt", "x", "--temperature", "inf"], "temperature"),
+    "negative temperature": (["--prompt", "x", "--temperature=-1"], "temperature"),
+    "trailing junk": (["--prompt", "x", "--temperature", "1x"], '"1x"'),
+    "negative max-tokens": (["--prompt", "x", "--max-tokens", "-3"], "max_tokens"),
+    "zero max-tokens": (["--prompt", "x", "--max-tokens", "0"], "max_tokens"),
+    "bad seed": (["--prompt", "x", "--seed", "-1"], "--seed"),
+    "empty prompt": (["--prompt", ""], "empty"),
+    "bad bos": (["--prompt", "x", "--bos", "maybe"], "--bos"),
+    "bad mode": (["--prompt", "x", "--mode", "exact"], "oracle|native"),
+    "bad threads": (["--prompt", "x", "--threads", "many"], "threads"),
+    "context too long": (["--prompt", "x", "--max-model-len", "4096"], "max-model-len"),
+    "prompt too long": (["--prompt", "word " * 3000], "max-model-len is 2048"),
+    "value for a switch": (["--prompt", "x", "--stats=1"], "--stats takes no value"),
+}
+
+
+@pytest.mark.parametrize("args, culprit", USAGE.values(), ids=USAGE.keys())
+def test_usage_errors(args, culprit):
+    done = run(*args)
+    assert done.returncode == 2, done.stderr.decode()
+    assert done.stdout == b""
+    assert done.stderr.startswith(b"deepinfer: error: ") and culprit in done.stderr.decode()
+    as_json = run("--json", *args)
+    assert as_json.returncode == 2
+    error = json.loads(as_json.stderr)["error"]
+    assert error["code"].startswith("DI_ERR_") and culprit in error["message"]
+
+
+def test_commands():
+    assert run_cli().returncode == 2
+    assert run_cli("no-such-command").returncode == 2
+    assert run_cli("--version").stdout.startswith(b"deepinfer ")
+    for command in ("run", "inspect", "trace", "options"):
+        done = run_cli("help", command)
+        assert done.returncode == 0 and f"deepinfer {command}".encode() in done.stdout
+    assert run_cli("help", "nothing").returncode == 2
+
+
+def test_environment_variables_are_checked():
+    done = run("--prompt", "x", env={"DEEPINFER_ACCELERATOR": "tpu"})
+    assert done.returncode == 2 and b"DEEPINFER_ACCELERATOR" in done.stderr and b"tpu" in done.stderr
+    done = run("--prompt", "x", env={"DEEPINFER_ACCELERATOR": "ascend"})
+    assert done.returncode == 3 and b"ascend" in done.stderr
+    done = run_cli("run", "--prompt", "x", "--max-tokens", 1, "--seed", 1, env={"DEEPINFER_HF_MODEL_DIR": str(MICRO)})
+    assert done.returncode == 0, done.stderr
+    done = run("--prompt", "x", "--max-tokens", 1, env={"DEEPINFER_HF_MODEL_DIR": "/nowhere"})  # the option wins
+    assert done.returncode == 0, done.stderr
+
+
+# ---- prompts ----
+
+
+def test_invalid_utf8_prompt_names_the_byte():
+    done = run("--prompt-file", "-", input=b"good \xff bad")
+    assert done.returncode == 2 and b"byte 5" in done.stderr
+
+
+def test_ids_files(tmp_path):
+    cases = {
+        "[0, 1, 600]": ("600", "index 2"),
+        "[0, -1]": ("-1", "index 1"),
+        "[0, 1.5]": ("index 1",),
+        '{"a": 1}': ("list",),
+        "[0, ": ("line 1",),
+        "[]": ("empty",),
+    }
+    for text, culprits in cases.items():
+        done = run("--ids", write_ids(tmp_path / "ids.json", text))
+        assert done.returncode == 2, text
+        for culprit in culprits:
+            assert culprit in done.stderr.decode(), (text, done.stderr)
+    done = run("--ids", tmp_path / "missing.json")
+    assert done.returncode == 2 and b"missing.json" in done.stderr
+
+
+def test_bos(tmp_path):
+    with_bos = generated("--prompt", "Hello", "--max-tokens", 1)["prompt_token_ids"]
+    without = generated("--prompt", "Hello", "--max-tokens", 1, "--bos", "off")["prompt_token_ids"]
+    literal = generated("--prompt", "<｜begin▁of▁sentence｜>Hello", "--max-tokens", 1)["prompt_token_ids"]
+    assert with_bos == [0] + without == literal
+    as_ids = generated("--ids", write_ids(tmp_path / "ids.json", without), "--max-tokens", 1)["prompt_token_ids"]
+    assert as_ids == without
+
+
+def test_prompt_sources_agree(tmp_path):
+    text = "The same text\n"
+    (tmp_path / "prompt.txt").write_text(text)
+    common = ("--temperature", 0, "--max-tokens", 5)
+    one = generated("--prompt", text, *common)
+    assert generated("--prompt-file", tmp_path / "prompt.txt", *common)["token_ids"] == one["token_ids"]
+    assert generated("--prompt-file", "-", *common, input=text.encode())["token_ids"] == one["token_ids"]
+
+
+# ---- output ----
+
+
+def test_json_and_stream_agree():
+    args = ("--prompt", "def f(x):", "--seed", 3, "--max-tokens", 40)
+    result = generated(*args)
+    assert result["usage"] == {"prompt_tokens": len(result["prompt_token_ids"]), "completion_tokens": len(result["token_ids"])}
+    assert result["finish_reason"] in ("stop", "length") and result["seed"] == "3"
+    assert result["identity"].endswith("reference,native,kv-packed")
+    streamed = run(*args)
+    assert streamed.stdout.decode() == result["text"] + "\n"
+
+
+def test_same_seed_same_tokens_whatever_the_chunks():
+    args = ("--prompt", "import os\n" * 20, "--max-tokens", 20)
+    first = generated(*args, "--seed", 11)
+    assert generated(*args, "--seed", 11, "--max-batched-tokens", 7, "--threads", 1)["token_ids"] == first["token_ids"]
+    assert generated(*args, "--seed", 12)["token_ids"] != first["token_ids"]
+    drawn = generated(*args)
+    assert generated(*args, "--seed", drawn["seed"])["token_ids"] == drawn["token_ids"]
+
+
+def test_stats_go_to_stderr():
+    done = run("--prompt", "x", "--max-tokens", 2, "--seed", 18446744073709551615, "--stats")
+    assert done.returncode == 0 and b"tokens/s" in done.stderr and b"18446744073709551615" in done.stderr
+
+
+def test_full_disk_is_noticed():
+    with open("/dev/full", "wb") as full:
+        done = run("--prompt", "x", "--max-tokens", 3, stdout=full, stderr=subprocess.PIPE, capture_output=False)
+        assert done.returncode == 1 and b"standard output" in done.stderr
+        done = run_cli("inspect", "--model", MICRO, stdout=full, stderr=subprocess.PIPE, capture_output=False)
+        assert done.returncode == 1
+
+
+def test_interrupt_keeps_what_was_shown():
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("DEEPINFER_")}
+    process = subprocess.Popen(
+        [COMMAND, "run", "--model", TINY, "--prompt", "She was", "--max-tokens", "4000", "--ignore-eos", "--seed", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=clean,
+    )
+    shown = process.stdout.read(20)
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert len(shown + rest) >= 20
+    (shown + rest).decode()
+
+
+# ---- models: exit code 3 ----
+
+
+def test_missing_models():
+    done = run_cli("run", "--model", "/no/such/folder", "--prompt", "x")
+    assert done.returncode == 3 and b"/no/such/folder" in done.stderr
+    done = run_cli("inspect", "--model", "someone/some-model", env={"HF_HOME": "/nonexistent"})
+    assert done.returncode == 3 and b"hf download someone/some-model" in done.stderr and b"/nonexistent/hub" in done.stderr
+    done = run_cli("inspect", env={"HF_HUB_CACHE": "/nonexistent"})
+    assert done.returncode == 3 and b"deepseek-ai/DeepSeek-V4.1-Flash-1017" in done.stderr
+
+
+def test_model_in_the_hub_cache(tmp_path):
+    """The real layout: refs, snapshots, blobs behind links."""
+    repo = tmp_path / "hub" / "models--some-one--small.model"
+    snapshot = repo / "snapshots" / ("0" * 39 + "a")
+    for folder in (snapshot, repo / "refs", repo / "blobs"):
+        folder.mkdir(parents=True)
+    (repo / "refs" / "main").write_text(snapshot.name)
+    for number, file in enumerate(("config.json", "model.safetensors", "tokenizer.json")):
+        shutil.copy(MICRO / file, repo / "blobs" / str(number))
+        (snapshot / file).symlink_to(Path("../../blobs") / str(number))
+    for env in ({"HF_HOME": str(tmp_path)}, {"HF_HUB_CACHE": str(tmp_path / "hub")}):
+        done = run_cli("inspect", "--model", "some-one/small.model", "--json", env=env)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["model"]["folder"] == str(snapshot)
+    done = run_cli("inspect", "--model", "some-one/small.model@v2", env={"HF_HOME": str(tmp_path)})
+    assert done.returncode == 3 and b"v2" in done.stderr
+
+
+DAMAGE = {
+    "no config": (lambda m: (m / "config.json").unlink(), "config.json"),
+    "config not JSON": (lambda m: (m / "config.json").write_text("{"), "line 1"),
+    "unknown quantisation": (lambda m: change_config(m, lambda c: c["quantization_config"].update(quant_method="awq")), "awq"),
+    "no Engram constant": (
+        lambda m: change_config(m, lambda c: c["text_config"].pop("engram_compressed_vocab_size")),
+        "engram_compressed_vocab_size",
+    ),
+    "wrong Engram constant": (
+        lambda m: change_config(m, lambda c: c["text_config"].update(engram_compressed_vocab_size=466)),
+        "engram_compressed_vocab_size",
+    ),
+    "short ratios": (lambda m: change_config(m, lambda c: c["text_config"].update(compress_ratios=[0, 0])), "compress_ratios"),
+    "source out of range": (
+        lambda m: change_config(m, lambda c: c["text_config"].update(kv_source_layer_ids=[2, 40])),
+        "kv_source_layer_ids[1]",
+    ),
+    "wrong shape": (lambda m: change_config(m, lambda c: c["text_config"].update(q_lora_rank=64)), "attn.wq_a"),
+    "fewer layers": (
+        lambda m: change_config(
+            m, lambda c: c["text_config"].update(num_hidden_layers=5, compress_ratios=[0, 0, 2, 2, 1], index_source_layer_ids=[2, 4])
+        ),
+        "layers.5.",
+    ),
+    "truncated weights": (
+        lambda m: (m / "model.safetensors").write_bytes((MICRO / "model.safetensors").read_bytes()[:-5]),
+        "truncated",
+    ),
+    "huge header": (
+        lambda m: (m / "model.safetensors").write_bytes(b"\0" * 7 + b"\x80" + b"{}"),
+        "9223372036854775808",
+    ),
+    "no weights": (lambda m: (m / "model.safetensors").unlink(), "model.safetensors"),
+    "no tokenizer": (lambda m: (m / "tokenizer.json").unlink(), "tokenizer.json"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage, culprit", DAMAGE.values(), ids=DAMAGE.keys())
+def test_damaged_models_are_refused_quickly(model, damage, culprit):
+    damage(model)
+    start = time.monotonic()
+    for command in (("inspect",), ("run", "--prompt", "x")):
+        done = run_cli(*command, "--model", model)
+        assert done.returncode == 3, done.stderr
+        assert culprit in done.stderr.decode(), done.stderr
+    assert time.monotonic() - start < 30  # a limit against hanging, not a measurement
+
+
+# ---- inspect, options, trace ----
+
+
+def test_inspect():
+    done = run_cli("inspect", "--model", MICRO, "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert [layer["ratio"] for layer in plan["layers"]] == [0, 0, 2, 2, 1, 1]
+    assert plan["layers"][3]["kv_source"] == 2 and plan["layers"][5]["candidates"] == "uses"
+    total = sum(t["bytes"] for t in plan["tensors"]) + sum(t["bytes"] for t in plan["ignored"])
+    assert total == plan["model"]["bytes"] and sum(t["count"] for t in plan["tensors"]) + plan["ignored"][0]["count"] == 501
+    assert plan["ignored"][0]["example"].endswith("gate.bias_vl")
+    assert {m["term"] for m in plan["memory"]} >= {"weights", "kv-pages", "rings", "workspace"}
+    text = run_cli("inspect", "--model", MICRO).stdout.decode()
+    assert "window+compressed" in text and plan["identity"] in text
+
+
+def test_option_documentation_is_current():
+    table = run_cli("options", "--markdown").stdout.decode()
+    assert table in (ROOT / "docs" / "options.md").read_text()
+
+
+def test_trace_errors(tmp_path):
+    ids = write_ids(tmp_path / "ids.json", [0, 1, 2])
+    trace = lambda *args: run_cli("trace", "--model", MICRO, *args)
+    assert trace("--ids", ids).returncode == 2
+    done = trace("--ids", ids, "--out", "/no/such/place.safetensors")
+    assert done.returncode == 1 and b"/no/such/place.safetensors" in done.stderr
+    done = trace("--ids", ids, "--out", tmp_path / "o", "--feed", MICRO / "golden.safetensors", "--like", MICRO / "golden.safetensors")
+    assert done.returncode == 2 and b"positions" in done.stderr  # the golden lists positions that three tokens lack
+    done = trace("--ids", write_ids(tmp_path / "far.json", [0, 9999]), "--out", tmp_path / "o")
+    assert done.returncode == 2 and b"9999" in done.stderr
+    done = trace("--ids", ids, "--out", tmp_path / "o", "--chunk", "-1")
+    assert done.returncode == 2 and b"chunk" in done.stderr
+    assert not (tmp_path / "o").exists() and not (tmp_path / "o.tmp").exists()
+
+
+def test_released_shapes_are_only_planned(tmp_path):
+    """Nothing assumes small sizes: the released config passes validation, and what is missing is named."""
+    config = json.loads((ROOT / "tests" / "data" / "released_config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    shutil.copy(MICRO / "model.safetensors", tmp_path / "model.safetensors")
+    done = run_cli("inspect", "--model", tmp_path)
+    assert done.returncode == 3 and b"embed.weight" in done.stderr and b"[129280, 5120]" in done.stderr
