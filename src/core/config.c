@@ -78,22 +78,22 @@ static di_status check_sizes(const struct di_config *c, struct di_error *err)
 static di_status check_reals(const struct di_config *c, struct di_error *err)
 {
     const struct di_rope_scaling *r = &c->rope_scaling;
-    bool yarn = r->present;
+    const bool yarn = r->present;
+    const double tiny = (double)FLT_MIN; /* all are used in fp32, where a smaller epsilon would vanish */
     const struct {
         const char *name;
         double value, low, high;
     } checks[] = {
-        /* FLT_MIN: the epsilons are used in fp32, where a smaller one would vanish */
-        {"rms_norm_eps", c->rms_norm_eps, FLT_MIN, 1.0},
-        {"hc_eps", c->hc_eps, FLT_MIN, 1.0},
-        {"gate_temp", c->gate_temp, FLT_MIN, 1e9},
-        {"swiglu_limit", c->swiglu_limit, FLT_MIN, 1e9},
-        {"routed_scaling_factor", c->routed_scaling_factor, FLT_MIN, 1e9},
+        {"rms_norm_eps", c->rms_norm_eps, tiny, 1.0},
+        {"hc_eps", c->hc_eps, tiny, 1.0},
+        {"gate_temp", c->gate_temp, tiny, 1e9},
+        {"swiglu_limit", c->swiglu_limit, tiny, 1e9},
+        {"routed_scaling_factor", c->routed_scaling_factor, tiny, 1e9},
         /* 1 itself has logarithm 0, by which the YaRN ramp divides (section 6) */
         {"rope_theta", c->rope_theta, 1.0 + 1e-6, 1e18},
         {"compress_rope_theta", c->compress_rope_theta, 1.0 + 1e-6, 1e18},
         {"rope_scaling.factor", yarn ? r->factor : 1.0, 1.0, 1e9},
-        {"rope_scaling.beta_slow", yarn ? r->beta_slow : 1.0, FLT_MIN, 1e9},
+        {"rope_scaling.beta_slow", yarn ? r->beta_slow : 1.0, tiny, 1e9},
         {"rope_scaling.beta_fast", yarn ? r->beta_fast : 1.0, yarn ? r->beta_slow : 1.0, 1e9},
     };
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)

@@ -38,12 +38,12 @@ static inline int folder_teardown(void **state)
     return 0;
 }
 
-/* "folder/name"; the last four results stay valid. */
+/* "folder/name"; the last sixteen results stay valid. */
 static inline const char *in_folder(const struct folder *f, const char *name)
 {
-    static char joined[4][512];
+    static char joined[16][512];
     static int next;
-    char *path = joined[next++ % 4];
+    char *path = joined[next++ % 16];
     snprintf(path, sizeof joined[0], "%s/%s", f->path, name);
     return path;
 }

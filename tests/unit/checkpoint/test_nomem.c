@@ -18,9 +18,9 @@ static void *failing_malloc(size_t size)
 }
 
 /* Opens or does one thing and closes it again. */
-typedef di_status (*attempt)(struct folder *f, struct di_error *err);
+typedef di_status (*attempt_fn)(struct folder *f, struct di_error *err);
 
-static void exhaust(struct folder *f, attempt attempt)
+static void exhaust(struct folder *f, attempt_fn attempt)
 {
     for (int json = 0; json < 2; json++) {
         uint64_t n = 1;
@@ -139,7 +139,7 @@ static void resolving(void **state)
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         assert_int_equal(mkdir(in_folder(f, parts[i]), 0777), 0);
     write_text(f, "hub/models--own--name/refs/main", "abc");
-    const attempt attempts[] = {resolve, resolve_folder};
+    const attempt_fn attempts[] = {resolve, resolve_folder};
     for (size_t i = 0; i < 2; i++) {
         uint64_t n = 1;
         for (;; n++) {
