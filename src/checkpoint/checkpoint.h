@@ -18,11 +18,12 @@
  * used in messages. */
 di_status di_config_parse(const char *json, size_t len, const char *file, struct di_config *out, struct di_error *err);
 
-/* Finds the folder of a model. `model` is a folder, or a hub id ("owner/name", optionally "owner/name@revision"), looked up
- * in the Hugging Face cache: HF_HUB_CACHE, else HF_HOME/hub, else $XDG_CACHE_HOME/huggingface/hub, else
- * ~/.cache/huggingface/hub; models--owner--name/refs/<revision> -> snapshots/<commit>. As in huggingface_hub, a revision
- * without a ref must itself be a commit. *folder is from malloc; free() it. Not there: DI_ERR_NOT_FOUND, and the message
- * holds the command that fetches it. */
+/* Finds the folder of a model. `model` is a folder (which wins), or a hub id ("owner/name", optionally
+ * "owner/name@revision", revision "main" by default), looked up in the Hugging Face cache: HF_HUB_CACHE, else HF_HOME/hub,
+ * else $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub; models--owner--name/refs/<revision> ->
+ * snapshots/<commit>. As in huggingface_hub, a revision without a ref must itself be a commit (40 hex digits, taken as such
+ * without a look at refs), and a lone snapshot that no ref names is not taken. *folder is from malloc; free() it. Not
+ * there: DI_ERR_NOT_FOUND, and the message holds the path looked for and the command that fetches the model. */
 struct di_hub_env { /* values of the environment variables, NULL where unset; see base/options */
     const char *hf_home, *hf_hub_cache, *xdg_cache_home, *home;
 };

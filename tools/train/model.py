@@ -46,14 +46,6 @@ class Config:
     candidate_source_layer_id: int
     candidate_topk_blocks: int
     candidate_block_size: int
-    engram_layer_ids: list[int]
-    engram_num_embeddings: list[int]
-    engram_max_ngram_size: int
-    engram_n_heads: int
-    engram_head_dim: int
-    engram_vocab_size: int
-    engram_pad_token_id: int
-    engram_compressed_vocab_size: int
     rope_theta: float
     compress_rope_theta: float
     rope_scaling: dict | None
@@ -61,12 +53,18 @@ class Config:
     swiglu_limit: float = 10.0
     rms_norm_eps: float = 1e-20
     hc_eps: float = 1e-6
-    extra: dict = field(default_factory=dict)
+    engram_layer_ids: list[int] = field(default_factory=list)  # none: a model without Engram has no more of these
+    engram_num_embeddings: list[int] = field(default_factory=list)
+    engram_max_ngram_size: int = 0
+    engram_n_heads: int = 0
+    engram_head_dim: int = 0
+    engram_vocab_size: int = 0
+    engram_pad_token_id: int = 0
+    engram_compressed_vocab_size: int = 0
 
     @classmethod
     def from_dict(cls, text_config: dict) -> Config:
-        names = {f for f in cls.__dataclass_fields__ if f != "extra"}
-        return cls(**{k: v for k, v in text_config.items() if k in names})
+        return cls(**{k: v for k, v in text_config.items() if k in cls.__dataclass_fields__})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -162,6 +160,12 @@ def rotate(x: torch.Tensor, angles: torch.Tensor, sign: float = 1.0) -> torch.Te
     return torch.cat([keep, turned], -1)
 
 
+def top(x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The k greatest of the last dim, ties to the lowest index (torch.topk promises no order)."""
+    values, indices = torch.sort(x, dim=-1, descending=True, stable=True)
+    return values[..., :k], indices[..., :k]
+
+
 def sinkhorn(c: torch.Tensor, iters: int, eps: float) -> torch.Tensor:
     c = c.softmax(-1) + eps
     c = c / (c.sum(-2, keepdim=True) + eps)
@@ -184,6 +188,7 @@ class Backbone(nn.Module):
         self.act_quant = False  # ... of the activations in front of quantised weights
         self.kv_quant = False  # ... of window KV, compressed KV, index queries and keys
         self.dropout = 0.0
+        self.record: dict[str, torch.Tensor] | None = None  # inner tensors by the names of docs/trace.md, if wanted
         self.params = nn.ParameterDict()
         self._build()
         self.register_buffer("freq_main", inv_freq(cfg, False), persistent=False)
@@ -318,11 +323,17 @@ class Backbone(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             z = F.linear(x.float(), self.p(n + "gate.weight").float())
             score = F.softplus(z).sqrt()
-            chosen = (score + self.p(n + "gate.bias")).topk(c.num_experts_per_tok, -1).indices
+            biased = score + self.p(n + "gate.bias")
+            chosen = top(biased, c.num_experts_per_tok)[1]
             w = score.gather(-1, chosen)
             w = w / (w.sum(-1, keepdim=True) + 1e-20) * c.routed_scaling_factor
             weights = torch.zeros_like(score).scatter(-1, chosen, w)
             load = (weights > 0).float().mean((0, 1)).detach()
+            if self.record is not None:
+                two = biased.topk(min(c.num_experts_per_tok + 1, c.n_routed_experts), -1).values
+                self.keep(f"layers.{i}.router.indices", chosen.int())
+                self.keep(f"layers.{i}.router.weights", w)
+                self.keep(f"layers.{i}.router.margin", two[..., -2] - two[..., -1])
         xq = quant.ste(x, quant.act8) if self.act_quant else x
         w1, w3, w2 = (self.p(n + f"experts.{k}") for k in ("w1", "w3", "w2"))
         if self.weight_quant:
@@ -335,6 +346,11 @@ class Backbone(nn.Module):
         routed = F.linear(h.flatten(-2), w2.permute(1, 0, 2).reshape(d, e * inner))
         s = self.swiglu(self.lin(x, n + "shared_experts.w1.weight"), self.lin(x, n + "shared_experts.w3.weight"))
         return routed + self.lin(s.to(x.dtype), n + "shared_experts.w2.weight"), load
+
+    def keep(self, name: str, value: torch.Tensor) -> None:
+        """Records one tensor of the first sequence."""
+        if self.record is not None:
+            self.record[name] = value[0].detach()
 
     def swiglu(self, g: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
         limit = self.cfg.swiglu_limit
@@ -355,9 +371,12 @@ class Backbone(nn.Module):
         angles = (torch.arange(latent.shape[1], device=x.device) * r).float().unsqueeze(-1) * self.freq_compress
         kv = rotate(latent, angles).to(x.dtype)
         shared["kv"] = quant.ste(kv, quant.kv_fp4) if self.kv_quant else kv
+        self.keep(f"layers.{i}.compressed.latent", latent)
+        self.keep(f"layers.{i}.compressed.kv", shared["kv"])
         key = rms_norm(self.plain(latent, n + "indexer.wk.weight"), self.p(n + "indexer.k_norm.weight"), c.rms_norm_eps)
         key = rotate(key, angles)
         shared["key"] = quant.ste(key, quant.index_fp4) if self.kv_quant else key
+        self.keep(f"layers.{i}.compressed.index_key", shared["key"])
 
     def select(self, x: torch.Tensor, qr: torch.Tensor, i: int, visible: torch.Tensor, shared: dict) -> torch.Tensor:
         """Mask of the selected entries [B, T, S]; also publishes the candidate mask."""
@@ -376,13 +395,23 @@ class Backbone(nn.Module):
             blocks = F.pad(score, (0, -s % size), value=-math.inf).unflatten(-1, (-1, size)).amax(-1)
             newest = ((visible.sum(-1) - 1).clamp_min(0) // size).unsqueeze(-1)
             blocks = blocks.scatter(-1, newest.expand(blocks.shape[:2] + (1,)), math.inf)
-            top = blocks.topk(min(c.candidate_topk_blocks, blocks.shape[-1]), -1)
-            keep = torch.zeros_like(blocks, dtype=torch.bool).scatter(-1, top.indices, top.values > -math.inf)
+            values, indices = top(blocks, c.candidate_topk_blocks)
+            keep = torch.zeros_like(blocks, dtype=torch.bool).scatter(-1, indices, values > -math.inf)
             shared["candidates"] = keep.repeat_interleave(size, -1)[..., :s]
         elif i > c.candidate_source_layer_id >= 0:
             score = score.masked_fill(~shared["candidates"], -math.inf)
-        top = score.topk(min(c.index_topk, score.shape[-1]), -1)
-        return torch.zeros_like(score, dtype=torch.bool).scatter(-1, top.indices, top.values > -math.inf)
+        values, indices = top(score, c.index_topk)
+        if self.record is not None:
+            more = score.topk(min(c.index_topk + 1, score.shape[-1]), -1).values
+            gap = torch.full(more.shape[:-1], math.inf)
+            if more.shape[-1] > c.index_topk:
+                gap = torch.where(more[..., -1] > -math.inf, more[..., -2] - more[..., -1], gap)
+            last = torch.iinfo(torch.int32).max
+            ids = torch.where(values > -math.inf, indices, last).sort(-1).values
+            ids = F.pad(ids, (0, c.index_topk - ids.shape[-1]), value=last)
+            self.keep(f"layers.{i}.index.topk", torch.where(ids == last, -1, ids).int())
+            self.keep(f"layers.{i}.index.margin", gap)
+        return torch.zeros_like(score, dtype=torch.bool).scatter(-1, indices, values > -math.inf)
 
     def attention(self, x: torch.Tensor, i: int, shared: dict) -> torch.Tensor:
         c, n, r = self.cfg, f"layers.{i}.attn.", self.cfg.compress_ratios[i]
@@ -422,7 +451,7 @@ class Backbone(nn.Module):
 
     # -- section 4 ----------------------------------------------------------------------------------------------------
 
-    def forward(self, ids: torch.Tensor, record: dict | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits [B, T, V] and expert loads [layers, E]."""
         c = self.cfg
         x = F.embedding(ids, self.p("embed.weight")).unsqueeze(2).expand(-1, -1, c.hc_mult, -1)
@@ -438,8 +467,7 @@ class Backbone(nn.Module):
                 x = self.engram(x, ids, i)
             a_pre, a_post, a_comb = self.mixes(x, n + "hc_attn")
             h = (pre.unsqueeze(-1) * x.float()).sum(2)
-            if record is not None:
-                record[f"layers.{i}.collapsed"] = h
+            self.keep(f"layers.{i}.collapsed", h)
             o = self.attention(rms_norm(h, self.p(n + "attn_norm.weight"), c.rms_norm_eps).to(dtype), i, shared)
             x = self.expand(self.drop(o), x, a_post, a_comb)
             f_pre, f_post, f_comb = self.mixes(x, n + "hc_ffn")

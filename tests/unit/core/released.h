@@ -4,9 +4,9 @@
 
 #include "core/config.h"
 
-static inline struct di_config released_config(void)
+static inline void released_config(struct di_config *c)
 {
-    struct di_config c = {
+    *c = (struct di_config){
         .bos_token_id = 0,
         .eos_token_id = 1,
         .pad_token_id = 2,
@@ -65,8 +65,7 @@ static inline struct di_config released_config(void)
         .dspark_target_layer_ids = {37, 38, 39},
     };
     for (int32_t i = 2; i < 40; i++)
-        c.compress_ratios[i] = i < 20 ? 2 : 1;
-    return c;
+        c->compress_ratios[i] = i < 20 ? 2 : 1;
 }
 
 #endif

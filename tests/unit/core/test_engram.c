@@ -43,7 +43,8 @@ static struct di_engram_consts derive(const struct di_config *c, int32_t table)
 static void released_constants(void **state)
 {
     (void)state;
-    struct di_config c = released_config();
+    struct di_config c;
+    released_config(&c);
     for (int32_t t = 0; t < 2; t++) {
         struct di_engram_consts consts = derive(&c, t);
         int64_t offset = 0;
@@ -61,7 +62,8 @@ static void released_constants(void **state)
 
 static void hash(int32_t table, const int32_t *window, int64_t *ids)
 {
-    struct di_config c = released_config();
+    struct di_config c;
+    released_config(&c);
     struct di_engram_consts consts = derive(&c, table);
     di_engram_hash(&consts, 4, 8, window, 2, ids);
 }
@@ -121,7 +123,8 @@ static void golden_constants(void **state)
          {0, 1009, 2022, 3041, 4062, 5093, 0, 1039, 2088, 3139, 4200, 5263}},
     };
     for (size_t g = 0; g < sizeof goldens / sizeof goldens[0]; g++) {
-        struct di_config c = released_config();
+        struct di_config c;
+        released_config(&c);
         c.engram_max_ngram_size = goldens[g].ngram;
         c.engram_n_heads = goldens[g].heads;
         c.engram_compressed_vocab_size = goldens[g].compressed;
@@ -144,7 +147,8 @@ static void golden_constants(void **state)
 static void errors_name_both_counts(void **state)
 {
     (void)state;
-    struct di_config c = released_config();
+    struct di_config c;
+    released_config(&c);
     struct di_engram_consts consts;
     struct di_error err = {0};
     c.engram_num_embeddings[0] = 384006169;

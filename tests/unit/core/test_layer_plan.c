@@ -18,7 +18,8 @@ static void released_layer_map(void **state)
         {14, 19, 2, 14, 2, 14}, {20, 23, 1, 20, 3, 20}, {24, 27, 1, 20, 3, 24},
         {28, 31, 1, 20, 3, 28}, {32, 35, 1, 20, 3, 32}, {36, 39, 1, 20, 3, 36},
     };
-    struct di_config c = released_config();
+    struct di_config c;
+    released_config(&c);
     static struct di_layer_plan_list plan;
     di_layer_plan_derive(&c, &plan);
     assert_int_equal(plan.n_layers, 40);
@@ -50,7 +51,8 @@ static void released_layer_map(void **state)
 static void a_window_layer_between_a_source_and_its_readers(void **state)
 {
     (void)state;
-    struct di_config c = released_config();
+    struct di_config c;
+    released_config(&c);
     static struct di_layer_plan_list plan;
     c.compress_ratios[4] = 0;
     c.candidate_source_layer_id = -1;
@@ -87,7 +89,8 @@ static void released_inverse_frequencies(void **state)
                     {25, 5.372312671e-6},
                     {31, 5.680529037e-7}},
       main_table[] = {{0, 1.0}, {1, 7.498942093e-1}, {8, 1.0e-1}, {16, 1.0e-2}, {31, 1.333521432e-4}};
-    struct di_config c = released_config();
+    struct di_config c;
+    released_config(&c);
     float table[32];
     di_rope_inv_freq(&c, true, table);
     for (size_t k = 0; k < sizeof compress / sizeof compress[0]; k++)
@@ -104,7 +107,8 @@ static void released_inverse_frequencies(void **state)
 static void an_empty_ramp_is_finite(void **state)
 {
     (void)state;
-    struct di_config c = released_config();
+    struct di_config c;
+    released_config(&c);
     c.qk_rope_head_dim = 2; /* one frequency: low and high meet */
     c.rope_scaling.beta_fast = c.rope_scaling.beta_slow = 1.0;
     assert_int_equal(di_config_validate(&c, NULL), DI_OK);
