@@ -55,9 +55,10 @@ bool di_add_u64(uint64_t a, uint64_t b, uint64_t *out)
 
 void *di_calloc(size_t count, size_t size)
 {
-    if (injected_failure())
+    size_t bytes;
+    if (injected_failure() || !di_mul_size(count, size, &bytes))
         return NULL;
-    return calloc(count ? count : 1, size ? size : 1);
+    return calloc(bytes ? bytes : 1, 1);
 }
 
 void *di_realloc_array(void *old, size_t count, size_t size)

@@ -144,8 +144,6 @@ static di_status check_entries(json_t *root, struct di_error *err)
 {
     const char *name;
     json_t *entry;
-    if (!json_is_object(root))
-        return DI_FAIL(err, DI_ERR_FORMAT, "the header is not a JSON object");
     json_object_foreach (root, name, entry) {
         struct di_st_tensor scratch = {0};
         if (strcmp(name, METADATA_KEY) == 0) {

@@ -188,7 +188,7 @@ static void draw_follows_the_distribution(void **state)
         count[token]++;
     }
     for (int i = 0; i < V; i++) {
-        double expected = DRAWS * exp((double)logits[i] / (double)temperature) / total;
+        double expected = (double)DRAWS * exp((double)logits[i] / (double)temperature) / total;
         chi += (count[i] - expected) * (count[i] - expected) / expected;
     }
     assert_true(chi < 23.5);

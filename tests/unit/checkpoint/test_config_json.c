@@ -116,6 +116,9 @@ static void optional_fields(void **state)
     change(root, "text_config.gate_temp", "2.5");
     parse_ok(root, &c);
     assert_true(c.gate_temp == 2.5);
+    change(root, "text_config.engram_layer_ids", "[]");
+    parse_ok(root, &c);
+    assert_int_equal(c.n_engram_layers, 0);
     /* no candidate pool */
     change(root, "text_config.candidate_source_layer_id", NULL);
     change(root, "text_config.candidate_topk_blocks", NULL);

@@ -20,37 +20,36 @@ static void *failing_malloc(size_t size)
 /* Opens or does one thing and closes it again. */
 typedef di_status (*attempt_fn)(struct folder *f, struct di_error *err);
 
-static void exhaust(struct folder *f, attempt_fn attempt)
+/* Fails the n-th allocation of the library (or of jansson), n = 1, 2, ... until none is left to fail. */
+static void exhaust(struct folder *f, attempt_fn attempt, bool json)
 {
-    for (int json = 0; json < 2; json++) {
-        uint64_t n = 1;
-        for (;; n++) {
-            struct di_error err = {0};
-            if (json)
-                json_countdown = n;
-            else
-                di_mem_fail_after(n);
-            di_status status = attempt(f, &err);
-            bool spent = json ? json_countdown == 0 : di_mem_fail_after(0) >= n;
-            json_countdown = 0;
-            if (!spent) { /* fewer allocations than that: nothing failed */
-                if (status != DI_OK)
-                    fail_msg("%s", err.message);
-                break;
-            }
-            if (status == DI_OK) {
-                assert_true(json); /* jansson alone may do without (a hint of a size) */
-                continue;
-            }
-            assert_int_equal(status, err.code);
-            assert_true(strlen(err.message) > 0);
-            if (!json) {
-                assert_int_equal(status, DI_ERR_NOMEM);
-                assert_message(&err, "out of memory");
-            }
+    uint64_t n = 1;
+    for (;; n++) {
+        struct di_error err = {0};
+        if (json)
+            json_countdown = n;
+        else
+            di_mem_fail_after(n);
+        di_status status = attempt(f, &err);
+        bool spent = json ? json_countdown == 0 : di_mem_fail_after(0) >= n;
+        json_countdown = 0;
+        if (!spent) { /* fewer allocations than that: nothing failed */
+            if (status != DI_OK)
+                fail_msg("%s", err.message);
+            break;
         }
-        assert_true(n > 1);
+        if (status == DI_OK) {
+            assert_true(json); /* jansson alone may do without one */
+            continue;
+        }
+        assert_int_equal(status, err.code);
+        assert_true(err.message[0] != '\0');
+        if (!json) {
+            assert_int_equal(status, DI_ERR_NOMEM);
+            assert_message(&err, "out of memory");
+        }
     }
+    assert_true(n > 1);
 }
 
 static di_status open_checkpoint(struct folder *f, struct di_error *err)
@@ -117,20 +116,48 @@ static void opening(void **state)
 {
     struct folder *f = *state;
     write_model(f);
-    exhaust(f, open_set);
-    exhaust(f, open_checkpoint);
+    for (int json = 0; json < 2; json++) {
+        exhaust(f, open_set, json != 0);
+        exhaust(f, open_checkpoint, json != 0);
+    }
     assert_int_equal(unlink(in_folder(f, "model.safetensors.index.json")), 0);
     assert_int_equal(rename(in_folder(f, "m-1.safetensors"), in_folder(f, "model.safetensors")), 0);
-    exhaust(f, open_set);
-    exhaust(f, open_checkpoint);
+    for (int json = 0; json < 2; json++) {
+        exhaust(f, open_set, json != 0);
+        exhaust(f, open_checkpoint, json != 0);
+    }
 }
 
 static void writing(void **state)
 {
-    exhaust(*state, add_and_save);
+    exhaust(*state, add_and_save, false);
+    exhaust(*state, add_and_save, true);
 }
 
-/* No JSON there, so that only one of the two kinds of failure can be tried. */
+/* Enough tensors and long enough names for many blocks of the arena. */
+static void opening_many(void **state)
+{
+    struct folder *f = *state;
+    enum { EACH = 1500, NAME = 120 };
+    char *header = malloc(EACH * (NAME + 80)), *index = malloc(2 * EACH * (NAME + 40)), name[NAME + 1];
+    size_t used = (size_t)sprintf(index, "{\"weight_map\":{");
+    for (int s = 0; s < 2; s++) {
+        size_t at = (size_t)sprintf(header, "{");
+        for (int i = 0; i < EACH; i++) {
+            snprintf(name, sizeof name, "%d.%0*d", s, NAME - 2, i);
+            at += (size_t)sprintf(header + at, "\"%s\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}%s", name,
+                                  i + 1 < EACH ? "," : "}");
+            used += (size_t)sprintf(index + used, "\"%s\":\"m-%d\"%s", name, s, s + i < EACH ? "," : "}}");
+        }
+        snprintf(name, sizeof name, "m-%d", s);
+        write_safetensors(f, name, header, 0);
+    }
+    write_text(f, "model.safetensors.index.json", index);
+    free(header);
+    free(index);
+    exhaust(f, open_set, false);
+}
+
 static void resolving(void **state)
 {
     struct folder *f = *state;
@@ -139,28 +166,15 @@ static void resolving(void **state)
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         assert_int_equal(mkdir(in_folder(f, parts[i]), 0777), 0);
     write_text(f, "hub/models--own--name/refs/main", "abc");
-    const attempt_fn attempts[] = {resolve, resolve_folder};
-    for (size_t i = 0; i < 2; i++) {
-        uint64_t n = 1;
-        for (;; n++) {
-            struct di_error err = {0};
-            di_mem_fail_after(n);
-            di_status status = attempts[i](f, &err);
-            if (di_mem_fail_after(0) < n) {
-                assert_int_equal(status, DI_OK);
-                break;
-            }
-            assert_int_equal(status, DI_ERR_NOMEM);
-            assert_message(&err, "out of memory");
-        }
-        assert_true(n > 1);
-    }
+    exhaust(f, resolve, false);
+    exhaust(f, resolve_folder, false);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(opening, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(opening_many, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(writing, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(resolving, folder_setup, folder_teardown),
     };

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_index.h"
 #include "folder.h"
 
 #define TENSOR(name, from, to) "\"" name "\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[" #from "," #to "]}"
@@ -135,6 +136,26 @@ static void bad_indices_are_refused(void **state)
     }
 }
 
+static void limits_of_an_index(void **state)
+{
+    (void)state;
+    struct di_arena arena = {0};
+    struct di_st_index index;
+    struct di_error err = {0};
+    const char *none = "{\"weight_map\":{}}";
+    assert_int_equal(di_st_index_parse(none, strlen(none), "i.json", &arena, &index, &err), DI_OK);
+    assert_null(di_st_index_find(&index, "a"));
+    enum { MANY = 10001 };
+    char *text = malloc(MANY * 32);
+    size_t used = (size_t)sprintf(text, "{\"weight_map\":{");
+    for (int i = 0; i < MANY; i++)
+        used += (size_t)sprintf(text + used, "\"t%d\":\"s%d\"%s", i, i, i + 1 < MANY ? "," : "}}");
+    assert_int_equal(di_st_index_parse(text, used, "i.json", &arena, &index, &err), DI_ERR_LIMIT);
+    assert_message(&err, "i.json: weight_map names more than 10000 shards; s10000");
+    di_arena_free(&arena);
+    free(text);
+}
+
 static void folders_without_weights(void **state)
 {
     struct folder *f = *state;
@@ -195,6 +216,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(bad_shards_are_named, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(shard_names_stay_in_the_folder, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(bad_indices_are_refused, folder_setup, folder_teardown),
+        cmocka_unit_test(limits_of_an_index),
         cmocka_unit_test_setup_teardown(folders_without_weights, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(a_large_checkpoint_opens_fast, folder_setup, folder_teardown),
     };

@@ -77,11 +77,31 @@ static void bad_tensors_are_refused(void **state)
     di_st_writer_close(NULL);
 }
 
+static void what_cannot_be_written(void **state)
+{
+    struct folder *f = *state;
+    struct di_st_writer *w;
+    struct di_error err = {0};
+    const uint8_t byte = 1;
+    assert_int_equal(di_st_writer_open(&w, &err), DI_OK);
+    assert_int_equal(di_st_writer_add(w, "a", DI_ST_U8, 0, NULL, &byte, &err), DI_OK);
+    assert_int_equal(symlink("/dev/full", in_folder(f, "full.tmp")), 0);
+    assert_int_equal(di_st_writer_save(w, in_folder(f, "full"), &err), DI_ERR_IO);
+    assert_message(&err, "full: cannot be written: No space left");
+    assert_int_not_equal(access(in_folder(f, "full"), F_OK), 0);
+    assert_int_equal(mkdir(in_folder(f, "taken"), 0777), 0);
+    assert_int_equal(di_st_writer_save(w, in_folder(f, "taken"), &err), DI_ERR_IO);
+    assert_message(&err, "taken: cannot be written");
+    assert_int_not_equal(access(in_folder(f, "taken.tmp"), F_OK), 0); /* cleaned up */
+    di_st_writer_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(round_trip, folder_setup, folder_teardown),
         cmocka_unit_test(bad_tensors_are_refused),
+        cmocka_unit_test_setup_teardown(what_cannot_be_written, folder_setup, folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
