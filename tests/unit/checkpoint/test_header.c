@@ -59,6 +59,7 @@ static const struct {
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]}}", 0, 1, "tensor a", "data_offsets"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[-1,0]}}", 0, 1, "tensor a", "data_offsets"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,1]}}", 0, 1, "tensor a", "span 1 bytes"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,2]}}", 0, 2, "tensor a", "span 2 bytes"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 0, 1, "tensor a", "keys besides"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 0, 1, "tensor a", "truncated"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 0, 2, "x.safetensors", "1 bytes behind"},
