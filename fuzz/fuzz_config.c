@@ -1,9 +1,11 @@
-/* Fuzzes config.json: from what validates, the layer plan, the rotation tables and Engram's constants must follow. */
+/* Fuzzes config.json: from what validates, the layer plan, the rotation tables, Engram's constants and the cache layout must
+ * follow. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "cache/layout.h"
 #include "checkpoint/checkpoint.h"
 #include "core/engram.h"
 
@@ -61,6 +63,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         di_layer_plan_derive(&config, &plan);
         check_plan(&config, &plan);
         check_tables(&config);
+        struct di_cache_layout layout;
+        for (int packed = 0; packed < 2; packed++) /* its sums must not overflow at the bounds of validation */
+            di_cache_layout_make(&config, &plan, packed != 0, &layout);
     } else if (err.code != status || err.message[0] == '\0') {
         abort();
     }

@@ -15,16 +15,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     di_status status = di_st_parse_header(data, size, size, "fuzz.safetensors", &arena, &header, &err);
     if (status == DI_OK) {
         uint64_t at = header.data_begin;
-        unsigned sum = 0;
+        volatile uint8_t sink = 0;
         for (size_t i = 0; i < header.count; i++) {
             const struct di_st_tensor *t = &header.tensors[i];
             if (header.data_begin + t->begin != at)
                 abort();
             for (uint64_t b = 0; b < t->bytes; b++) /* every byte of it is there */
-                sum += data[at + b];
+                sink = (uint8_t)(sink ^ data[at + b]);
             at += t->bytes;
         }
-        if (at != size || sum == 1U << 31)
+        if (at != size)
             abort();
     } else if (err.code != status || err.message[0] == '\0') {
         abort();

@@ -304,7 +304,11 @@ static void checked_in_models(void **state)
     (void)state;
     static const char *const paths[] = {DI_TEST_DATA "/goldens/micro/config.json",
                                         DI_TEST_DATA "/goldens/small/config.json",
-                                        DI_SOURCE_DIR "/fuzz/corpus/config/window_only.json"};
+                                        DI_TEST_DATA "/goldens/odd-a/config.json",
+                                        DI_TEST_DATA "/goldens/odd-b/config.json",
+                                        DI_SOURCE_DIR "/fuzz/corpus/config/window_only.json",
+                                        DI_SOURCE_DIR "/fuzz/corpus/config/bounds.json", /* every bound of validation */
+                                        DI_SOURCE_DIR "/fuzz/corpus/config/many_primes.json"};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         struct di_config c;
         json_t *root = load(paths[i]);
