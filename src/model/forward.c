@@ -6,11 +6,6 @@
 #include "core/engram.h"
 #include "model/buffers.h"
 
-/* Engram constants of one table, in device memory. */
-struct engram_tables {
-    int64_t *multipliers, *primes, *offsets;
-};
-
 struct di_model {
     const struct di_config *config;
     const struct di_layer_plan_list *plan;
@@ -22,7 +17,7 @@ struct di_model {
     float *inv_freq[2]; /* main, compress */
     int32_t *token_map;
     int32_t pad;        /* compressed pad id */
-    struct engram_tables engram[DI_MAX_ENGRAM_LAYERS];
+    void *engram[DI_MAX_ENGRAM_LAYERS]; /* struct di_engram_consts of each table */
 };
 
 /* What one call of di_forward carries along. */
@@ -55,14 +50,8 @@ static di_status load_engram(struct di_model *m, const int32_t *token_map, struc
     m->pad = token_map[c->engram_pad_token_id];
     for (int32_t i = 0; i < c->n_engram_layers; i++) {
         struct di_engram_consts consts;
-        void *multipliers, *primes, *offsets;
         DI_TRY(di_engram_consts_derive(c, i, &consts, err));
-        DI_TRY(to_device(m, consts.multipliers, sizeof consts.multipliers, &multipliers, err));
-        m->engram[i].multipliers = multipliers;
-        DI_TRY(to_device(m, consts.primes, sizeof consts.primes, &primes, err));
-        m->engram[i].primes = primes;
-        DI_TRY(to_device(m, consts.offsets, sizeof consts.offsets, &offsets, err));
-        m->engram[i].offsets = offsets;
+        DI_TRY(to_device(m, &consts, sizeof consts, &m->engram[i], err));
     }
     return DI_OK;
 }
@@ -132,11 +121,8 @@ void di_model_close(struct di_model *m)
     m->ops->release(m->dev, m->inv_freq[0]);
     m->ops->release(m->dev, m->inv_freq[1]);
     m->ops->release(m->dev, m->token_map);
-    for (int32_t i = 0; i < DI_MAX_ENGRAM_LAYERS; i++) {
-        m->ops->release(m->dev, m->engram[i].multipliers);
-        m->ops->release(m->dev, m->engram[i].primes);
-        m->ops->release(m->dev, m->engram[i].offsets);
-    }
+    for (int32_t i = 0; i < DI_MAX_ENGRAM_LAYERS; i++)
+        m->ops->release(m->dev, m->engram[i]);
     free(m);
 }
 
@@ -248,7 +234,6 @@ static di_status engram(const struct pass *p, int32_t layer)
     const struct di_model *m = p->m;
     const struct di_config *c = m->config;
     const struct di_engram_weights *w = &m->weights->layers[layer].engram;
-    const struct engram_tables *t = &m->engram[m->plan->layer[layer].engram];
     int32_t columns = di_engram_columns(c), n = p->rows.n;
     m->ops->engram_hash(m->dev, &(struct di_engram_hash_args){
                                     .n = n,
@@ -257,9 +242,7 @@ static di_status engram(const struct pass *p, int32_t layer)
                                     .window = m->b.window,
                                     .map = m->token_map,
                                     .pad = m->pad,
-                                    .multipliers = t->multipliers,
-                                    .primes = t->primes,
-                                    .offsets = t->offsets,
+                                    .consts = m->engram[m->plan->layer[layer].engram],
                                     .ids = m->b.hash_ids,
                                 });
     m->ops->engram_lookup(m->dev, &(struct di_engram_lookup_args){

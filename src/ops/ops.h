@@ -32,6 +32,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "core/engram.h"
 #include "numerics/formats.h"
 #include "numerics/quant.h"
 
@@ -113,7 +114,7 @@ struct di_engram_hash_args {
         *window; /* [n, ngram] raw token ids, [i][0] the row's own, then looking back; -1 = before the start */
     const int32_t *map; /* [vocab] compressed ids */
     int32_t pad; /* compressed pad id */
-    const int64_t *multipliers, *primes, *offsets; /* [ngram], [columns], [columns] */
+    const struct di_engram_consts *consts; /* one, in device memory */
     int32_t *ids; /* out [n, columns], columns = (ngram - 1) * heads */
 };
 

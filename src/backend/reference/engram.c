@@ -9,20 +9,15 @@ void di_ref_engram_hash(struct di_device *dev, const struct di_engram_hash_args 
     (void)dev;
     int32_t columns = (a->ngram - 1) * a->heads;
     for (int64_t i = 0; i < a->n; i++) {
-        const int32_t *window = a->window + i * a->ngram;
-        int32_t *ids = a->ids + i * columns;
-        bool blocked = false; /* sticky: beyond a missing token everything is padding */
-        uint64_t roll = 0;
-        for (int32_t shift = 0; shift < a->ngram; shift++) {
-            blocked = blocked || window[shift] < 0;
-            int32_t token = blocked ? a->pad : a->map[window[shift]];
-            /* Products stay below 2^63 by the choice of the multipliers (13.3). */
-            roll ^= (uint64_t)token * (uint64_t)a->multipliers[shift];
-            for (int32_t head = 0; shift > 0 && head < a->heads; head++) {
-                int32_t column = (shift - 1) * a->heads + head;
-                ids[column] = (int32_t)(roll % (uint64_t)a->primes[column]) + (int32_t)a->offsets[column];
-            }
+        int32_t compressed[DI_MAX_NGRAM];
+        int64_t ids[DI_MAX_ENGRAM_COLUMNS];
+        for (int32_t back = 0; back < a->ngram; back++) {
+            int32_t token = a->window[i * a->ngram + back];
+            compressed[back] = token < 0 ? -1 : a->map[token];
         }
+        di_engram_hash(a->consts, a->ngram, a->heads, compressed, a->pad, ids);
+        for (int32_t column = 0; column < columns; column++)
+            a->ids[i * columns + column] = (int32_t)ids[column]; /* table rows fit: di_config_validate */
     }
 }
 
