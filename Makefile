@@ -14,7 +14,8 @@ build: ## Build the library and the command into build/ (installs what is missin
 	@./build.sh
 
 demo: build ## Build, then let the bundled model speak
-	$(BUILD)/apps/deepinfer run --model models/tiny --prompt "She was" --seed 4 --temperature 0.7 --max-tokens 120 --stats
+	@printf 'She was'
+	@$(BUILD)/apps/deepinfer run --model models/tiny --prompt "She was" --seed 4 --temperature 0.7 --max-tokens 120 --stats
 
 test: ## Build, run the unit tests and the tests against independent implementations
 	@scripts/bootstrap.sh build test

@@ -160,6 +160,7 @@ static void print_json(const struct output *out, const di_token_list *prompt, co
 
 static void print_stats(const di_token_list *prompt, const struct di_generation *result)
 {
+    fflush(stdout); /* the text first, also where both streams are one terminal */
     fprintf(stderr,
             "prompt: %zu tokens, %.3f s (%.1f tokens/s); output: %zu tokens, %.3f s (%.1f tokens/s); seed %llu; %s\n",
             prompt->count, result->prefill_seconds, (double)prompt->count / result->prefill_seconds, result->n_tokens,
