@@ -22,12 +22,12 @@ DI_API di_status di_inspect(const char *model, const di_options *options, char *
 struct di_trace_options {
     const int32_t *ids; /* the prompt, position 0 first */
     size_t n_ids;
-    int32_t chunk;      /* prefill in pieces of this many tokens; 0: whole */
-    int32_t greedy;     /* then this many greedy tokens, one a step; no stop at the end-of-sequence token */
-    const char *feed;   /* NULL, or a safetensors file: every layer L for which it has layers.L.streams_in and
+    int32_t chunk;    /* prefill in pieces of this many tokens; 0: whole */
+    int32_t greedy;   /* then this many greedy tokens, one a step; no stop at the end-of-sequence token */
+    const char *feed; /* NULL, or a safetensors file: every layer L for which it has layers.L.streams_in and
                            layers.L.pre_in starts from them instead of from layer L-1's output; likewise
                            final.streams_in, final.pre_in before the head */
-    const char *like;   /* NULL, or a safetensors file whose `positions` says which positions the per-position tensors
+    const char *like; /* NULL, or a safetensors file whose `positions` says which positions the per-position tensors
                            hold, and whose layers.L.compressed.groups say which entries; NULL with feed: the feed file;
                            NULL without: all */
 };

@@ -27,8 +27,8 @@ DI_API di_status di_sampling_validate(const struct di_sampling_params *params, s
 
 /* What a request yields, token by token. Pointers are valid during the call only. */
 struct di_token_event {
-    int32_t id;       /* the sampled token */
-    size_t index;     /* 0 for the first token after the prompt */
+    int32_t id;   /* the sampled token */
+    size_t index; /* 0 for the first token after the prompt */
     const char
         *text; /* text that became complete with this token, valid UTF-8, perhaps empty; special tokens left out */
     size_t text_len;
@@ -42,7 +42,7 @@ struct di_generation {
     size_t n_tokens;           /* sampled tokens, the end-of-sequence token included */
     uint64_t seed;             /* the seed in force */
     double prefill_seconds, decode_seconds;
-    char tail[8];              /* text withheld until the end: an incomplete character, as U+FFFD; zero-terminated */
+    char tail[8]; /* text withheld until the end: an incomplete character, as U+FFFD; zero-terminated */
 };
 
 /* Runs one request to its end on the calling thread. `prompt` is n_prompt token ids (at least one). on_token may be NULL.

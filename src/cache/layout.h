@@ -24,21 +24,21 @@
 
 enum {
     DI_PAGE_TOKENS = 128,
-    DI_MAX_DRAFT = 5,                        /* longest draft that a step may have to take back */
-    DI_STEP_BACK = 2 * (DI_MAX_DRAFT + 1),   /* rows of two steps in flight */
+    DI_MAX_DRAFT = 5,                      /* longest draft that a step may have to take back */
+    DI_STEP_BACK = 2 * (DI_MAX_DRAFT + 1), /* rows of two steps in flight */
 };
 
 struct di_cache_layout {
     enum di_kv_format window_format, main_format, index_format;
     int32_t head_dim, index_dim;
     int32_t n_layers, n_kv;
-    int32_t ratio[DI_MAX_LAYERS];        /* per KV source */
-    size_t main_offset[DI_MAX_LAYERS];   /* in a page, per KV source */
+    int32_t ratio[DI_MAX_LAYERS];      /* per KV source */
+    size_t main_offset[DI_MAX_LAYERS]; /* in a page, per KV source */
     size_t index_offset[DI_MAX_LAYERS];
     size_t page_bytes;
     int32_t ring_slots, tail_slots;
-    size_t ring_bytes;                   /* of one layer of one sequence */
-    size_t tail_bytes;                   /* of one source of one sequence; 0 for ratio 1 */
+    size_t ring_bytes; /* of one layer of one sequence */
+    size_t tail_bytes; /* of one source of one sequence; 0 for ratio 1 */
 };
 
 /* quantised false stores plain floats everywhere (mode oracle with the cache quantisers off). */

@@ -11,8 +11,8 @@ struct di_kv_store {
     int32_t max_seqs, n_pages, max_pages;
     int32_t *free_pages; /* stack, n_free of them */
     int32_t n_free;
-    int32_t *table;      /* [max_seqs, max_pages], host copy */
-    int32_t *owned;      /* [max_seqs] pages in a slot's table */
+    int32_t *table; /* [max_seqs, max_pages], host copy */
+    int32_t *owned; /* [max_seqs] pages in a slot's table */
     /* device memory */
     void *pages, *device_table;
     void *rings[DI_MAX_LAYERS]; /* [max_seqs] rings */

@@ -78,7 +78,7 @@ void di_st_close(struct di_st_set *set);
 const struct di_st_tensor *di_st_find(const struct di_st_set *set, const char *name);
 size_t di_st_count(const struct di_st_set *set);
 const struct di_st_tensor *di_st_at(const struct di_st_set *set, size_t index); /* ordered by name */
-uint64_t di_st_total_bytes(const struct di_st_set *set); /* payload, scales included */
+uint64_t di_st_total_bytes(const struct di_st_set *set);                        /* payload, scales included */
 size_t di_st_shard_count(const struct di_st_set *set);
 
 /* ------------------------------------------------------------------------------------------------------------------

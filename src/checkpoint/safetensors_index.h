@@ -7,7 +7,7 @@
 
 struct di_st_index_entry {
     const char *tensor; /* in the arena */
-    int32_t shard; /* into shards */
+    int32_t shard;      /* into shards */
 };
 
 struct di_st_index {

@@ -41,7 +41,7 @@ struct di_config {
     int32_t sliding_window;
     double rope_theta, compress_rope_theta;
     struct di_rope_scaling rope_scaling;
-    int32_t compress_ratios[DI_MAX_LAYERS]; /* the backbone's entries only; 0 = window only */
+    int32_t compress_ratios[DI_MAX_LAYERS];                         /* the backbone's entries only; 0 = window only */
     int32_t n_kv_sources, kv_source_layer_ids[DI_MAX_LAYERS];       /* ascending */
     int32_t n_index_sources, index_source_layer_ids[DI_MAX_LAYERS]; /* ascending */
     int32_t candidate_source_layer_id;                              /* -1: no candidate pool */
@@ -69,16 +69,16 @@ di_status di_config_validate(const struct di_config *config, struct di_error *er
 
 /* One layer of the backbone, resolved. */
 struct di_layer_plan {
-    int32_t ratio;            /* 0: window only; 1 or 2: also compressed entries, one per `ratio` tokens */
-    int32_t kv_source;        /* layer whose compressed entries and index keys are read; -1 where ratio is 0 */
-    int32_t kv_slot;          /* ordinal of kv_source among the KV sources (numbers the global caches); -1 */
-    int32_t index_source;     /* layer whose top-k list is read; -1 where ratio is 0 */
-    bool owns_kv;             /* has a compressor, indexer.wk and k_norm */
-    bool owns_index;          /* has an indexer (wq_b, weights_proj) */
-    bool makes_candidates;    /* publishes the candidate blocks */
-    bool uses_candidates;     /* its indexer chooses among the published blocks only */
-    int32_t engram;           /* ordinal of its Engram table, -1 for none */
-    bool compress_rope;       /* YaRN table with compress_rope_theta; else the main table */
+    int32_t ratio;         /* 0: window only; 1 or 2: also compressed entries, one per `ratio` tokens */
+    int32_t kv_source;     /* layer whose compressed entries and index keys are read; -1 where ratio is 0 */
+    int32_t kv_slot;       /* ordinal of kv_source among the KV sources (numbers the global caches); -1 */
+    int32_t index_source;  /* layer whose top-k list is read; -1 where ratio is 0 */
+    bool owns_kv;          /* has a compressor, indexer.wk and k_norm */
+    bool owns_index;       /* has an indexer (wq_b, weights_proj) */
+    bool makes_candidates; /* publishes the candidate blocks */
+    bool uses_candidates;  /* its indexer chooses among the published blocks only */
+    int32_t engram;        /* ordinal of its Engram table, -1 for none */
+    bool compress_rope;    /* YaRN table with compress_rope_theta; else the main table */
 };
 
 struct di_layer_plan_list {

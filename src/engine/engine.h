@@ -25,9 +25,9 @@ struct di_engine {
     bool kv_quant;
     struct di_weights weights;
     di_tokenizer *tokenizer;
-    int32_t *token_map;  /* [vocab], NULL without Engram */
+    int32_t *token_map; /* [vocab], NULL without Engram */
     int64_t max_model_len;
-    int32_t max_rows;    /* of a step */
+    int32_t max_rows; /* of a step */
     struct di_cache_layout layout;
     char identity[128];
     struct di_session *session; /* after di_engine_start */

@@ -30,7 +30,7 @@ struct di_feed {
     const int32_t *ids; /* checked by the caller to lie in the vocabulary */
     int32_t n;          /* 1 .. max_rows */
     enum di_logits logits;
-    float temperature;  /* of the draw from each logits row */
+    float temperature; /* of the draw from each logits row */
     uint64_t seed;
     const struct di_forward_hooks *hooks; /* or NULL */
 };

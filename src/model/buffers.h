@@ -8,35 +8,35 @@
 /* Shapes: R = max_rows, M = max_logit_rows; other letters as in ops/ops.h. act unless said otherwise. */
 struct di_buffers {
     /* the step itself, uploaded */
-    int32_t *window, *position, *slot, *first;                /* [R, ngram], [R] each */
-    int32_t *logit_row;                                       /* [M] */
-    float *temperature;                                       /* [M] */
-    uint64_t *seed;                                           /* [M] */
+    int32_t *window, *position, *slot, *first; /* [R, ngram], [R] each */
+    int32_t *logit_row;                        /* [M] */
+    float *temperature;                        /* [M] */
+    uint64_t *seed;                            /* [M] */
     /* residual streams and coefficients */
-    void *x;                                                  /* [R, hc, D] */
-    float *pre, *attn_pre, *attn_post, *attn_comb;            /* [R, hc], comb [R, hc, hc] */
+    void *x;                                       /* [R, hc, D] */
+    float *pre, *attn_pre, *attn_post, *attn_comb; /* [R, hc], comb [R, hc, hc] */
     float *ffn_pre, *ffn_post, *ffn_comb;
-    void *collapsed, *normed, *out;                           /* [R, D] */
+    void *collapsed, *normed, *out; /* [R, D] */
     /* attention */
-    void *q_low, *q, *kv, *attn, *o_low; /* [R, q_lora], [R, H*hd], [R, hd], [R, H*hd], [R, G*rank] */
-    uint8_t *window_data, *window_scale; /* R packed window rows */
-    float *value, *gate; /* [R, hd] compressor, ratio 2 */
-    void *latent, *index_key, *index_q, *index_w; /* [R, hd], [R, ihd], [R, ih*ihd], [R, ih] */
+    void *q_low, *q, *kv, *attn, *o_low;                /* [R, q_lora], [R, H*hd], [R, hd], [R, H*hd], [R, G*rank] */
+    uint8_t *window_data, *window_scale;                /* R packed window rows */
+    float *value, *gate;                                /* [R, hd] compressor, ratio 2 */
+    void *latent, *index_key, *index_q, *index_w;       /* [R, hd], [R, ihd], [R, ih*ihd], [R, ih] */
     int32_t *selected, *n_selected, *blocks, *n_blocks; /* [R, topk], [R], [R, topk_blocks], [R] */
     /* experts */
-    int32_t *expert_ids; /* [R, k] */
+    int32_t *expert_ids;   /* [R, k] */
     float *expert_weights; /* [R, k] */
-    void *slots, *shared; /* [R, k, D], [R, D] */
+    void *slots, *shared;  /* [R, k, D], [R, D] */
     /* Engram */
-    int32_t *hash_ids; /* [R, columns] */
+    int32_t *hash_ids;             /* [R, columns] */
     void *engram_rows, *engram_kv; /* [R, columns*ehd], [R, (hc+1)*D] */
-    float *engram_gate; /* [R, hc] */
+    float *engram_gate;            /* [R, hc] */
     /* head */
-    void *final_x; /* [M, hc, D] */
-    float *final_pre; /* [M, hc] */
+    void *final_x;                      /* [M, hc, D] */
+    float *final_pre;                   /* [M, hc] */
     void *final_collapsed, *final_norm; /* [M, D] */
-    float *logits; /* [M, vocab] */
-    int32_t *token; /* [M] */
+    float *logits;                      /* [M, vocab] */
+    int32_t *token;                     /* [M] */
     /* observation only, else NULL */
     float *scores, *index_margin, *block_margin, *router_margin; /* [R, score_stride], [R] each */
 };

@@ -16,7 +16,7 @@ struct di_model {
     struct di_buffer_sizes sizes;
     float *inv_freq[2]; /* main, compress */
     int32_t *token_map;
-    int32_t pad;        /* compressed pad id */
+    int32_t pad;                        /* compressed pad id */
     void *engram[DI_MAX_ENGRAM_LAYERS]; /* struct di_engram_consts of each table */
 };
 

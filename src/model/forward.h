@@ -18,12 +18,12 @@
 struct di_model;
 
 struct di_model_options {
-    int32_t max_rows;        /* rows that a step may carry */
-    int32_t max_logit_rows;  /* of them through the head */
-    const int32_t *token_map; /* [vocab] compressed ids for Engram; NULL without Engram */
+    int32_t max_rows;                /* rows that a step may carry */
+    int32_t max_logit_rows;          /* of them through the head */
+    const int32_t *token_map;        /* [vocab] compressed ids for Engram; NULL without Engram */
     enum di_kv_format window_format; /* as in the cache layout */
-    bool observe;            /* keep what only observers need (scores, margins) */
-    int64_t observe_length;  /* longest sequence then */
+    bool observe;                    /* keep what only observers need (scores, margins) */
+    int64_t observe_length;          /* longest sequence then */
 };
 
 /* The pointers must outlive the model. */
@@ -49,40 +49,40 @@ struct di_step {
 
 /* Named places in the forward pass, in the order in which they are reached within a layer. */
 enum di_point {
-    DI_POINT_STREAMS_IN, /* act [n, hc, D] before Engram */
-    DI_POINT_PRE_IN, /* f32 [n, hc] */
-    DI_POINT_ENGRAM_HASH, /* i32 [n, columns] */
-    DI_POINT_ENGRAM_GATE, /* f32 [n, hc] */
-    DI_POINT_ENGRAM_STREAMS, /* act [n, hc, D] */
-    DI_POINT_COLLAPSED, /* act [n, D] input of attn_norm */
-    DI_POINT_ATTN_PRE, /* f32 [n, hc] */
-    DI_POINT_ATTN_POST, /* f32 [n, hc] */
-    DI_POINT_ATTN_COMB, /* f32 [n, hc, hc] */
-    DI_POINT_ATTN_IN, /* act [n, D] */
-    DI_POINT_Q_RESIDUAL, /* act [n, q_lora_rank] */
-    DI_POINT_WINDOW_KV, /* packed rows: read them through di_model_window_rows() */
-    DI_POINT_LATENT, /* act [n, hd]; rows that complete no group are meaningless */
-    DI_POINT_INDEX_SCORES, /* f32 [n, observe stride] */
-    DI_POINT_CANDIDATES, /* i32 [n, topk_blocks] */
+    DI_POINT_STREAMS_IN,       /* act [n, hc, D] before Engram */
+    DI_POINT_PRE_IN,           /* f32 [n, hc] */
+    DI_POINT_ENGRAM_HASH,      /* i32 [n, columns] */
+    DI_POINT_ENGRAM_GATE,      /* f32 [n, hc] */
+    DI_POINT_ENGRAM_STREAMS,   /* act [n, hc, D] */
+    DI_POINT_COLLAPSED,        /* act [n, D] input of attn_norm */
+    DI_POINT_ATTN_PRE,         /* f32 [n, hc] */
+    DI_POINT_ATTN_POST,        /* f32 [n, hc] */
+    DI_POINT_ATTN_COMB,        /* f32 [n, hc, hc] */
+    DI_POINT_ATTN_IN,          /* act [n, D] */
+    DI_POINT_Q_RESIDUAL,       /* act [n, q_lora_rank] */
+    DI_POINT_WINDOW_KV,        /* packed rows: read them through di_model_window_rows() */
+    DI_POINT_LATENT,           /* act [n, hd]; rows that complete no group are meaningless */
+    DI_POINT_INDEX_SCORES,     /* f32 [n, observe stride] */
+    DI_POINT_CANDIDATES,       /* i32 [n, topk_blocks] */
     DI_POINT_CANDIDATE_MARGIN, /* f32 [n] */
-    DI_POINT_SELECTED, /* i32 [n, topk] */
-    DI_POINT_INDEX_MARGIN, /* f32 [n] */
-    DI_POINT_ATTN_OUT, /* act [n, D] */
-    DI_POINT_FFN_PRE, /* f32 */
+    DI_POINT_SELECTED,         /* i32 [n, topk] */
+    DI_POINT_INDEX_MARGIN,     /* f32 [n] */
+    DI_POINT_ATTN_OUT,         /* act [n, D] */
+    DI_POINT_FFN_PRE,          /* f32 */
     DI_POINT_FFN_POST,
     DI_POINT_FFN_COMB,
-    DI_POINT_FFN_IN, /* act [n, D] */
-    DI_POINT_ROUTER_IDS, /* i32 [n, k] */
+    DI_POINT_FFN_IN,         /* act [n, D] */
+    DI_POINT_ROUTER_IDS,     /* i32 [n, k] */
     DI_POINT_ROUTER_WEIGHTS, /* f32 [n, k] */
-    DI_POINT_ROUTER_MARGIN, /* f32 [n] */
-    DI_POINT_FFN_OUT, /* act [n, D] */
-    DI_POINT_STREAMS_OUT, /* act [n, hc, D] */
+    DI_POINT_ROUTER_MARGIN,  /* f32 [n] */
+    DI_POINT_FFN_OUT,        /* act [n, D] */
+    DI_POINT_STREAMS_OUT,    /* act [n, hc, D] */
     /* once a step, layer -1, rows = the step's logit rows: */
     DI_POINT_FINAL_STREAMS,   /* act [m, hc, D] */
     DI_POINT_FINAL_PRE,       /* f32 [m, hc] */
     DI_POINT_FINAL_COLLAPSED, /* act [m, D] */
-    DI_POINT_FINAL_NORM, /* act [m, D] */
-    DI_POINT_LOGITS, /* f32 [m, vocab] */
+    DI_POINT_FINAL_NORM,      /* act [m, D] */
+    DI_POINT_LOGITS,          /* f32 [m, vocab] */
     DI_POINT_COUNT
 };
 

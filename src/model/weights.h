@@ -18,7 +18,7 @@ struct di_hc_weights {
     const float *scale;  /* [3] */
 };
 
-struct di_compressor_weights { /* KV sources only */
+struct di_compressor_weights {         /* KV sources only */
     struct di_weight wkv, wgate, norm; /* wgate: ratio 2 only */
     struct di_weight index_wk, index_k_norm;
 };
@@ -40,7 +40,7 @@ struct di_layer_weights {
     struct di_indexer_weights indexer;
     struct di_engram_weights engram;
     struct di_weight gate;
-    const float *gate_bias; /* [E] */
+    const float *gate_bias;    /* [E] */
     struct di_expert *experts; /* [E], host array */
     struct di_expert shared;
 };

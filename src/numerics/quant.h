@@ -13,8 +13,8 @@
 void di_act_quant8(const float *x, int32_t n, uint8_t *codes, uint8_t *scales);
 
 enum di_kv_format {
-    DI_KV_F32,     /* plain floats: the cache quantisers switched off (a test switch of mode oracle) */
-    DI_KV_FP8,     /* window rows: e4m3, e8m0 per 32 (17.3) */
+    DI_KV_F32,      /* plain floats: the cache quantisers switched off (a test switch of mode oracle) */
+    DI_KV_FP8,      /* window rows: e4m3, e8m0 per 32 (17.3) */
     DI_KV_FP4_E4M3, /* compressed rows: e2m1, e4m3 scale per 16 (17.4) */
     DI_KV_FP4_E8M0, /* index keys and queries: e2m1, e8m0 per 32 (17.5) */
     DI_KV_FORMAT_COUNT

@@ -55,15 +55,15 @@ struct di_device; /* a backend's instance; each backend defines its own */
 struct di_rows {
     int32_t n;
     const int32_t *position; /* [n] absolute position in its sequence */
-    const int32_t *slot; /* [n] which sequence state (rings, tails, page table) */
-    const int32_t *first; /* [n] index of the first row of the same sequence in this step */
+    const int32_t *slot;     /* [n] which sequence state (rings, tails, page table) */
+    const int32_t *first;    /* [n] index of the first row of the same sequence in this step */
 };
 
 /* Rows of one cache kind: all data, then all scales (numerics/quant.h). */
 struct di_kv_rows {
     enum di_kv_format format;
     int32_t dim;
-    uint8_t *data; /* row i at data + i * di_kv_data_bytes */
+    uint8_t *data;  /* row i at data + i * di_kv_data_bytes */
     uint8_t *scale; /* row i at scale + i * di_kv_scale_bytes; NULL where the format has none */
 };
 
@@ -103,19 +103,19 @@ struct di_embed_args {
     const int32_t *token; /* row i's id at token[i * token_stride] */
     int32_t token_stride;
     struct di_weight table; /* [vocab, D] bf16 */
-    void *x; /* out act [n, hc, D] */
-    float *pre; /* out [n, hc] */
+    void *x;                /* out act [n, hc, D] */
+    float *pre;             /* out [n, hc] */
 };
 
 /* Row ids of every hash column. Section 13.5. */
 struct di_engram_hash_args {
     int32_t n, ngram, heads; /* ngram = engram_max_ngram_size */
     const int32_t
-        *window; /* [n, ngram] raw token ids, [i][0] the row's own, then looking back; -1 = before the start */
+        *window;        /* [n, ngram] raw token ids, [i][0] the row's own, then looking back; -1 = before the start */
     const int32_t *map; /* [vocab] compressed ids */
-    int32_t pad; /* compressed pad id */
+    int32_t pad;        /* compressed pad id */
     const struct di_engram_consts *consts; /* one, in device memory */
-    int32_t *ids; /* out [n, columns], columns = (ngram - 1) * heads */
+    int32_t *ids;                          /* out [n, columns], columns = (ngram - 1) * heads */
 };
 
 /* e[i] = concatenation of the table rows ids[i]. Exact in bf16. */
@@ -123,14 +123,14 @@ struct di_engram_lookup_args {
     int32_t n, columns;
     const int32_t *ids;
     struct di_weight table; /* [rows, engram_head_dim] fp8-row */
-    void *out; /* act [n, columns * engram_head_dim] */
+    void *out;              /* act [n, columns * engram_head_dim] */
 };
 
 /* X[s] += gate[s] * value, gate from X[s] and key[s]. Section 12. In place. */
 struct di_engram_mix_args {
     int32_t n, hc, dim;
-    void *x; /* in, out act [n, hc, D] */
-    const void *kv; /* act [n, (hc + 1) * D]: keys of the streams, then the value */
+    void *x;                             /* in, out act [n, hc, D] */
+    const void *kv;                      /* act [n, (hc + 1) * D]: keys of the streams, then the value */
     struct di_weight q_weight, k_weight; /* [hc, D] bf16 */
     float eps;
     float *gate; /* out [n, hc] */
@@ -139,8 +139,8 @@ struct di_engram_mix_args {
 /* Hyper-connection coefficients of one site. Section 5. */
 struct di_hc_mix_args {
     int32_t n, hc, dim, sinkhorn_iters;
-    const void *x; /* act [n, hc, D] */
-    struct di_weight fn; /* [(2 + hc) * hc, hc * D] f32 */
+    const void *x;             /* act [n, hc, D] */
+    struct di_weight fn;       /* [(2 + hc) * hc, hc * D] f32 */
     const float *base, *scale; /* [(2 + hc) * hc], [3] */
     float eps, norm_eps;
     float *pre, *post, *comb; /* out [n, hc], [n, hc], [n, hc(j), hc(k)] */
@@ -165,7 +165,7 @@ struct di_hc_expand_args {
 /* RMSNorm: act(w * (x * 1/sqrt(mean(x^2) + eps))). May work in place. */
 struct di_norm_args {
     int32_t n, dim;
-    const void *x; /* act [n, dim] */
+    const void *x;           /* act [n, dim] */
     struct di_weight weight; /* [1, dim] bf16 */
     float eps;
     void *out; /* act [n, dim] */
@@ -177,15 +177,15 @@ struct di_linear_args {
     const void *x; /* act [n, cols] */
     struct di_weight weight;
     bool f32_out; /* out is float and not rounded (compressor, gate-like projections, logits); else act */
-    void *out; /* [n, rows] */
+    void *out;    /* [n, rows] */
 };
 
 /* Grouped output projection: group g's rows of W meet group g's slice of x only. No activation quantisation. Section 7. */
 struct di_group_linear_args {
     int32_t n, groups;
-    const void *x; /* act [n, groups * cols] */
+    const void *x;           /* act [n, groups * cols] */
     struct di_weight weight; /* [groups * rank, cols] */
-    void *out; /* act [n, groups * rank] */
+    void *out;               /* act [n, groups * rank] */
 };
 
 /* Rotates the last rope_dim elements of every head by the row's position. Section 6. In place, act. */
@@ -193,7 +193,7 @@ struct di_rope_args {
     struct di_rows rows;
     int32_t heads, dim, rope_dim;
     const float *inv_freq; /* [rope_dim / 2] */
-    void *x; /* act [n, heads, dim] */
+    void *x;               /* act [n, heads, dim] */
 };
 
 /* Rotates and packs the step's window KV. Later operations read these rows, never the values before packing. */
@@ -201,7 +201,7 @@ struct di_window_pack_args {
     struct di_rows rows;
     int32_t rope_dim;
     const float *inv_freq;
-    const void *kv; /* act [n, hd], normed */
+    const void *kv;        /* act [n, hd], normed */
     struct di_kv_rows out; /* n rows */
 };
 
@@ -246,7 +246,7 @@ struct di_index_query_args {
     int32_t heads, dim, rope_dim;
     const float *inv_freq;
     enum di_kv_format format; /* DI_KV_FP4_E8M0, or DI_KV_F32 for none */
-    void *q; /* act [n, heads, dim] */
+    void *q;                  /* act [n, heads, dim] */
 };
 
 /* Scores all visible entries and selects. Ties: lowest index; NaN loses; -inf is never selected. Section 9.
@@ -255,7 +255,7 @@ struct di_index_query_args {
 struct di_index_select_args {
     struct di_rows rows;
     int32_t heads;
-    const void *q; /* act [n, heads, index_dim] */
+    const void *q;      /* act [n, heads, index_dim] */
     const void *weight; /* act [n, heads] */
     struct di_paged_view cache;
     int32_t topk;
@@ -274,12 +274,12 @@ struct di_index_select_args {
 struct di_attention_args {
     struct di_rows rows;
     int32_t heads, dim, rope_dim, window;
-    const void *q; /* act [n, H, hd], rotated */
-    struct di_kv_rows step; /* the step's window rows */
-    struct di_ring_view ring; /* earlier positions */
+    const void *q;              /* act [n, H, hd], rotated */
+    struct di_kv_rows step;     /* the step's window rows */
+    struct di_ring_view ring;   /* earlier positions */
     struct di_paged_view cache; /* ratio 0: no compressed entries */
     const int32_t *selected, *n_selected;
-    int32_t topk; /* row stride of selected */
+    int32_t topk;      /* row stride of selected */
     const float *sink; /* [H] */
     const float *inv_freq;
     void *out; /* act [n, H * hd] */
@@ -288,13 +288,13 @@ struct di_attention_args {
 /* Router. Section 11. */
 struct di_gate_args {
     int32_t n, topk;
-    const void *x; /* act [n, D] */
+    const void *x;           /* act [n, D] */
     struct di_weight weight; /* [E, D] bf16 */
-    const float *bias; /* [E] */
+    const float *bias;       /* [E] */
     float temp, scaling;
-    int32_t *ids; /* out [n, topk], descending score + bias, ties to the lower id */
+    int32_t *ids;   /* out [n, topk], descending score + bias, ties to the lower id */
     float *weights; /* out [n, topk] */
-    float *margin; /* observation: [n] or NULL */
+    float *margin;  /* observation: [n] or NULL */
 };
 
 /* One feed-forward network. */
@@ -327,9 +327,9 @@ struct di_shared_expert_args {
 /* out = act(slots in order, then shared), fp32. */
 struct di_combine_args {
     int32_t n, topk, dim;
-    const void *slots; /* act [n, topk, D] */
+    const void *slots;  /* act [n, topk, D] */
     const void *shared; /* act [n, D] */
-    void *out; /* act [n, D] */
+    void *out;          /* act [n, D] */
 };
 
 /* Picks rows: out[i] = x[index[i]]. */
@@ -348,9 +348,9 @@ struct di_sample_args {
     const float *logits; /* [n, vocab] */
     const float *temperature;
     const uint64_t *seed;
-    const int32_t *row; /* [n] which row of the step each logits row belongs to */
+    const int32_t *row;      /* [n] which row of the step each logits row belongs to */
     const int32_t *position; /* of the step's rows; the token drawn stands one further */
-    int32_t *token; /* out [n] */
+    int32_t *token;          /* out [n] */
 };
 
 /* ---------------------------------------------------------------------------------------------------------------------

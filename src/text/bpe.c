@@ -27,7 +27,7 @@ struct symbol {
  * token is longer than both parts), so a bucket is complete when its turn comes. */
 struct bucket {
     int32_t first, last; /* nodes, 1 and up; first 0: empty, so that zeroed memory needs no touching */
-    bool sorted; /* positions ascend along the chain */
+    bool sorted;         /* positions ascend along the chain */
 };
 
 struct node {
@@ -38,10 +38,10 @@ struct di_bpe_run {
     const struct di_bpe *bpe;
     struct symbol *symbols;
     struct node *nodes; /* [3 * capacity + 1], the first unused */
-    size_t capacity; /* of symbols */
+    size_t capacity;    /* of symbols */
     int32_t n_nodes;
     struct bucket *buckets; /* [n_merges] */
-    int32_t *ranks; /* heap of the ranks whose buckets are not empty; [n_merges] */
+    int32_t *ranks;         /* heap of the ranks whose buckets are not empty; [n_merges] */
     int32_t n_ranks;
     int32_t *order; /* for sorting a bucket; [capacity] */
 };

@@ -47,9 +47,9 @@ void di_ref_rope(const struct di_device *dev, float *x, int32_t dim, int32_t rop
 
 /* One input row, made ready for a weight format. */
 struct di_ref_input {
-    const float *f; /* values, dequantised where quantised */
+    const float *f;   /* values, dequantised where quantised */
     const int32_t *q; /* FP4 in native: 512 * e4m3 value */
-    const float *s; /* FP4 in native: scale per block of 32 */
+    const float *s;   /* FP4 in native: scale per block of 32 */
 };
 /* Bytes of scratch for one prepared input row, and for one decoded weight row; multiples of 64. */
 size_t di_ref_input_bytes(int32_t cols);

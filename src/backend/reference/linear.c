@@ -112,7 +112,7 @@ struct di_ref_input di_ref_prepare(const struct di_device *dev, enum di_format f
             s.s[i / 32] = scale;
         float value = e4m3[s.codes[i]];
         s.f[i] = value * scale; /* exact */
-        if (isnan(value)) { /* no integer stands for it: the block's scale carries it */
+        if (isnan(value)) {     /* no integer stands for it: the block's scale carries it */
             s.s[i / 32] = NAN;
             s.q[i] = 0;
         } else {

@@ -65,7 +65,7 @@ static void e2m1_ties_go_to_the_even_code(void **state)
 static void bf16_rounds_to_nearest_even(void **state)
 {
     (void)state;
-    same_float(di_bf16_round(1.0F + 0x1p-8F), 1.0F);           /* a tie, to the even side */
+    same_float(di_bf16_round(1.0F + 0x1p-8F), 1.0F);               /* a tie, to the even side */
     same_float(di_bf16_round(1.0F + 3 * 0x1p-8F), 1.0F + 0x1p-6F); /* a tie, upwards */
     same_float(di_bf16_round(1.0F + 0x1.02p-8F), 1.0F + 0x1p-7F);
     assert_true(isnan(di_bf16_round(NAN)));
