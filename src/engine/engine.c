@@ -131,15 +131,18 @@ void di_engine_memory_plan(const struct di_engine *e, struct di_memory_term out[
     out[4] = (struct di_memory_term){"token-map", "compressed token ids of Engram", token_map, true};
 }
 
+uint64_t di_engine_physical_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page_size > 0 ? (uint64_t)pages * (uint64_t)page_size : 0;
+}
+
 /* Refuses what cannot fit before anything large is allocated, naming the largest term. */
 static di_status check_memory(const struct di_engine *e, struct di_error *err)
 {
     struct di_memory_term terms[DI_MEMORY_TERMS];
     di_engine_memory_plan(e, terms);
-    long pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
-    if (pages <= 0 || page_size <= 0)
-        return DI_OK;
-    uint64_t physical = (uint64_t)pages * (uint64_t)page_size, total = 0;
+    uint64_t physical = di_engine_physical_memory(), total = 0;
     int32_t largest = 1;
     for (int32_t i = 0; i < DI_MEMORY_TERMS; i++) {
         if (!terms[i].allocated)
@@ -148,7 +151,7 @@ static di_status check_memory(const struct di_engine *e, struct di_error *err)
         if (terms[i].bytes > terms[largest].bytes)
             largest = i;
     }
-    if (total <= physical)
+    if (physical == 0 || total <= physical)
         return DI_OK;
     return DI_FAIL(
         err, DI_ERR_LIMIT,

@@ -46,6 +46,8 @@ struct di_memory_term {
     bool allocated; /* memory of our own; false: mapped from the checkpoint */
 };
 enum { DI_MEMORY_TERMS = 5 };
+/* Bytes of memory of this machine; 0 where the system does not say. */
+uint64_t di_engine_physical_memory(void);
 void di_engine_memory_plan(const struct di_engine *engine, struct di_memory_term out[DI_MEMORY_TERMS]);
 
 #endif

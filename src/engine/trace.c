@@ -45,6 +45,9 @@ static di_status list_positions(struct trace *t)
         if (given != NULL && (t->positions[i] < 0 || t->positions[i] >= length))
             return DI_FAIL(t->err, DI_ERR_RANGE, "%s: positions[%lld] is %d; the prompt has %lld tokens", given->file,
                            (long long)i, t->positions[i], (long long)length);
+        if (given != NULL && i > 0 && t->positions[i] <= t->positions[i - 1])
+            return DI_FAIL(t->err, DI_ERR_FORMAT, "%s: positions[%lld] is %d after %d; they must ascend", given->file,
+                           (long long)i, t->positions[i], t->positions[i - 1]);
     }
     return DI_OK;
 }
@@ -325,6 +328,18 @@ static di_status write_constants(struct trace *t)
     return write_engram(t);
 }
 
+/* What only observers need grows with rows x length: index scores of every row. */
+static di_status check_scores_fit(const struct trace *t, int64_t rows, int64_t length)
+{
+    uint64_t bytes = (uint64_t)rows * (uint64_t)length * sizeof(float), physical = di_engine_physical_memory();
+    if (physical == 0 || bytes <= physical / 2)
+        return DI_OK;
+    return DI_FAIL(t->err, DI_ERR_LIMIT,
+                   "tracing %lld rows at once over %lld positions needs %llu bytes for index scores, more than half of "
+                   "this machine's memory; lower chunk",
+                   (long long)rows, (long long)length, (unsigned long long)bytes);
+}
+
 static di_status run(struct trace *t, const char *out_path)
 {
     int64_t length = (int64_t)t->options->n_ids, chunk = t->options->chunk;
@@ -335,6 +350,7 @@ static di_status run(struct trace *t, const char *out_path)
         .max_length = length + t->options->greedy,
         .observe = true,
     };
+    DI_TRY(check_scores_fit(t, rows, session.max_length));
     DI_TRY(open_inputs(t));
     struct di_recorder_options recorder = {length, t->positions, t->n_positions};
     DI_TRY(di_recorder_open(t->engine, &recorder, &t->recorder, t->err));
