@@ -324,3 +324,10 @@ def test_released_shapes_are_only_planned(tmp_path):
     shutil.copy(MICRO / "model.safetensors", tmp_path / "model.safetensors")
     done = run_cli("inspect", "--model", tmp_path)
     assert done.returncode == 3 and b"embed.weight" in done.stderr and b"[129280, 5120]" in done.stderr
+
+
+@pytest.mark.parametrize("accelerator, culprit", [("tpu", "not one of cpu, nvidia, ascend"), ("nvidia", "no backend"), ("ascend", "no backend")])
+def test_build_script_refuses_what_it_cannot_build(accelerator, culprit):
+    env = dict(os.environ, DEEPINFER_ACCELERATOR=accelerator)
+    done = subprocess.run([ROOT / "build.sh"], env=env, capture_output=True, text=True)
+    assert done.returncode == 1 and culprit in done.stderr and accelerator in done.stderr
