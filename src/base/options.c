@@ -57,7 +57,9 @@ static int32_t find_row(const char *name)
 /* True if `value` is one of the words of "a|b|c". */
 static bool is_choice(const char *choices, const char *value)
 {
-    size_t len = strlen(value);
+    size_t len = strcspn(value, "|"); /* a list is no word of it */
+    if (value[len] != '\0')
+        return false;
     for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
         at += *at == '|';
         if (strncmp(at, value, len) == 0 && (at[len] == '|' || at[len] == '\0'))
