@@ -25,7 +25,7 @@ def allowed(source: Path, target: str) -> bool:
         return False
     if folder == "backend" and parts[0] == "backend":
         inside, wanted = source.parts[1:-1], parts[1:-1]
-        return not inside or not wanted or inside[0] == wanted[0]
+        return not inside or not wanted or inside[0] == wanted[0] or wanted[0] == "host"  # host/ is what they share
     if parts[0] == "backend" and len(parts) > 2:
         return False  # no backend is named outside backend/
     return folder == parts[0] or LEVELS[parts[0]] < LEVELS[folder]

@@ -3,14 +3,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/cpu/cpu.h"
 #include "backend/reference/reference.h"
 
-/* In order of preference within an accelerator. */
+static bool always(void)
+{
+    return true;
+}
+
+/* In order of preference within an accelerator: auto takes the first that this machine can run. */
 static const struct {
     const char *accelerator;
     const struct di_ops *ops;
+    bool (*available)(void);
 } backends[] = {
-    {"cpu", &di_reference_ops},
+    {"cpu", &di_cpu_ops, di_cpu_available},
+    {"cpu", &di_reference_ops, always},
 };
 
 di_status di_backend_find(const char *accelerator, const char *name, const struct di_ops **out, struct di_error *err)
@@ -19,8 +27,8 @@ di_status di_backend_find(const char *accelerator, const char *name, const struc
     size_t used = 0;
     for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
         const struct di_ops *ops = backends[i].ops;
-        if (strcmp(backends[i].accelerator, accelerator) == 0 &&
-            (strcmp(name, "auto") == 0 || strcmp(name, ops->name) == 0)) {
+        bool wanted = strcmp(name, "auto") == 0 ? backends[i].available() : strcmp(name, ops->name) == 0;
+        if (wanted && strcmp(backends[i].accelerator, accelerator) == 0) {
             *out = ops;
             return DI_OK;
         }

@@ -74,6 +74,15 @@ def test_chunked_is_whole_bit_for_bit(trace, name, mode):
         assert digest(trace(name, ids, *mode, "--greedy", 16, "--chunk", chunk, "--threads", 2)) == whole, f"chunk {chunk}"
 
 
+@pytest.mark.parametrize("mode", MODES, ids=["oracle-f32-cache", "oracle", "native"])
+@pytest.mark.parametrize("name", SETS)
+def test_backends_give_equal_bits(trace, name, mode):
+    """The scalar backend is the specification: whatever is faster gives its bits."""
+    ids = ids_of(golden(name, "golden"))[:200]
+    reference = trace(name, ids, *mode, "--greedy", 8, "--backend", "reference")
+    assert trace(name, ids, *mode, "--greedy", 8, "--backend", "auto").read_bytes() == reference.read_bytes()
+
+
 def test_fed_layers_do_not_depend_on_chunks(trace):
     feed, ids = GOLDENS / "micro" / "golden_native.safetensors", ids_of(golden("micro", "golden_native"))
     whole = trace("micro", ids, "--feed", feed)

@@ -1,5 +1,5 @@
-/* backend/reference/reference.h - the scalar backend: slow, obvious, kept for ever. Device memory is host memory; every
- * operation is finished when its call returns. Activations are floats; in mode native they hold bf16 values. */
+/* backend/reference/reference.h - the scalar backend: the operations of host/ over scalar kernels. The executable
+ * specification, kept for ever; every other backend is tested against it. */
 #ifndef DI_REFERENCE_REFERENCE_H
 #define DI_REFERENCE_REFERENCE_H
 

@@ -161,6 +161,7 @@ static void switches_that_do_not_fit_are_refused(void **state)
     assert_int_equal(di_engine_open(MICRO, options, &engine, &err), DI_ERR_INVALID);
     assert_non_null(strstr(err.message, "kv-quant"));
     assert_int_equal(di_options_set(options, "mode", "oracle", &err), DI_OK);
+    assert_int_equal(di_options_set(options, "backend", "reference", &err), DI_OK);
     assert_int_equal(di_engine_open(MICRO, options, &engine, &err), DI_OK);
     assert_string_equal(di_engine_identity(engine), "deepinfer-" DI_VERSION ",reference,oracle,kv-f32");
     di_engine_close(engine);

@@ -1,10 +1,10 @@
 /* Engram: hashing, table rows, gate. spec/model.md sections 12 and 13. */
 #include <math.h>
 
-#include "backend/reference/internal.h"
-#include "backend/reference/math.h"
+#include "backend/host/host.h"
+#include "backend/host/math.h"
 
-void di_ref_engram_hash(struct di_device *dev, const struct di_engram_hash_args *a)
+void di_host_engram_hash(struct di_device *dev, const struct di_engram_hash_args *a)
 {
     (void)dev;
     int32_t columns = (a->ngram - 1) * a->heads;
@@ -21,7 +21,7 @@ void di_ref_engram_hash(struct di_device *dev, const struct di_engram_hash_args 
     }
 }
 
-void di_ref_engram_lookup(struct di_device *dev, const struct di_engram_lookup_args *a)
+void di_host_engram_lookup(struct di_device *dev, const struct di_engram_lookup_args *a)
 {
     (void)dev; /* e4m3 times a power of two is exact in bf16 */
     int32_t width = a->table.cols;
@@ -39,13 +39,13 @@ static float gate_of(const struct di_device *dev, const struct di_engram_mix_arg
     for (int32_t c = 0; c < dim; c++)
         chain[c / 4 % 8] = fmaf(x[c] * di_bf16_to_f32(q[c]), key[c] * di_bf16_to_f32(k[c]), chain[c / 4 % 8]);
     float dot = ((chain[0] + chain[4]) + (chain[2] + chain[6])) + ((chain[1] + chain[5]) + (chain[3] + chain[7]));
-    float rs = di_ref_rms_inverse(dev, x, dim, a->eps) * di_ref_rms_inverse(dev, key, dim, a->eps);
+    float rs = di_host_rms_inverse(dev, x, dim, a->eps) * di_host_rms_inverse(dev, key, dim, a->eps);
     dot = dot * rs * (float)(1.0 / sqrt((double)dim));
     float magnitude = fabsf(dot);
-    return di_ref_sigmoid(copysignf(sqrtf(magnitude > 1e-6F ? magnitude : 1e-6F), dot));
+    return di_host_sigmoid(copysignf(sqrtf(magnitude > 1e-6F ? magnitude : 1e-6F), dot));
 }
 
-void di_ref_engram_mix(struct di_device *dev, const struct di_engram_mix_args *a)
+void di_host_engram_mix(struct di_device *dev, const struct di_engram_mix_args *a)
 {
     int32_t dim = a->dim;
     for (int64_t i = 0; i < a->n; i++) {
@@ -56,7 +56,7 @@ void di_ref_engram_mix(struct di_device *dev, const struct di_engram_mix_args *a
             float gate = gate_of(dev, a, s, x, kv + (int64_t)s * dim);
             a->gate[i * a->hc + s] = gate;
             for (int32_t c = 0; c < dim; c++)
-                x[c] = di_ref_act(dev, fmaf(gate, value[c], x[c]));
+                x[c] = di_host_act(dev, fmaf(gate, value[c], x[c]));
         }
     }
 }

@@ -1,5 +1,5 @@
-/* The reference backend: transcendentals against the C library, orders F8 and R1 written out, batch invariance of every
- * row, selections and the draw. */
+/* Backends whose memory is the host's: transcendentals against the C library, orders F8 and R1 written out, batch invariance
+ * of every row, equal bits of all backends, selections and the draw. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "backend/reference/math.h"
+#include "backend/host/math.h"
 #include "backend/registry.h"
 #include "numerics/codes.h"
 #include "ops/ops.h"
@@ -23,13 +23,25 @@ static float uniform(void) /* -1 .. 1 */
     return (float)(random_state >> 8) * 0x1p-23F - 1.0F;
 }
 
-static const struct di_ops *ops_of(enum di_mode mode, int32_t threads, struct di_device **dev)
+static const char *const backends[] = {"reference", "cpu"};
+enum { BACKENDS = 2 };
+
+/* NULL where this processor cannot run the backend. */
+static const struct di_ops *open_backend(const char *name, enum di_mode mode, int32_t threads, struct di_device **dev)
 {
     const struct di_ops *ops;
     struct di_error err = {0};
-    assert_int_equal(di_backend_find("cpu", "reference", &ops, &err), DI_OK);
-    assert_int_equal(ops->open(&(struct di_device_options){.mode = mode, .threads = threads}, dev, &err), DI_OK);
+    assert_int_equal(di_backend_find("cpu", name, &ops, &err), DI_OK);
+    di_status status = ops->open(&(struct di_device_options){.mode = mode, .threads = threads}, dev, &err);
+    if (status == DI_ERR_UNSUPPORTED && strcmp(name, "reference") != 0)
+        return NULL;
+    assert_int_equal(status, DI_OK);
     return ops;
+}
+
+static const struct di_ops *ops_of(enum di_mode mode, int32_t threads, struct di_device **dev)
+{
+    return open_backend("reference", mode, threads, dev);
 }
 
 /* Within 0.51 ulp of float: the difference to the C library's double, in units of the float's last place. */
@@ -44,20 +56,20 @@ static void transcendentals_are_correctly_rounded(void **state)
     (void)state;
     for (int i = 0; i < 200000; i++) {
         float x = uniform() * 80.0F, angle = (uniform() + 1.0F) * 524288.0F, sine, cosine;
-        close_enough(di_ref_exp(x), exp((double)x));
-        close_enough(di_ref_sigmoid(x), 1.0 / (1.0 + exp(-(double)x)));
+        close_enough(di_host_exp(x), exp((double)x));
+        close_enough(di_host_sigmoid(x), 1.0 / (1.0 + exp(-(double)x)));
         if (x <= 20.0F)
-            close_enough(di_ref_softplus(x), log1p(exp((double)x)));
-        di_ref_sincos(angle, &sine, &cosine);
+            close_enough(di_host_softplus(x), log1p(exp((double)x)));
+        di_host_sincos(angle, &sine, &cosine);
         assert_true(fabs((double)sine - sin((double)angle)) < 6e-8);
         assert_true(fabs((double)cosine - cos((double)angle)) < 6e-8);
         double y = exp((double)x);
-        assert_true(fabs(di_ref_log_d(y) - log(y)) <= 4e-16 * fmax(1.0, fabs(log(y))));
+        assert_true(fabs(di_host_log_d(y) - log(y)) <= 4e-16 * fmax(1.0, fabs(log(y))));
     }
-    assert_true(di_ref_exp(-1000.0F) == 0.0F);
-    assert_true(isinf(di_ref_exp(1000.0F)));
-    assert_true(isnan(di_ref_exp(NAN)));
-    close_enough((float)sqrt((double)di_ref_softplus(-5.0F)), 0.0819472299);
+    assert_true(di_host_exp(-1000.0F) == 0.0F);
+    assert_true(isinf(di_host_exp(1000.0F)));
+    assert_true(isnan(di_host_exp(NAN)));
+    close_enough((float)sqrt((double)di_host_softplus(-5.0F)), 0.0819472299);
 }
 
 static void f8_order_is_the_documented_one(void **state)
@@ -107,32 +119,87 @@ static void r1_order_is_the_documented_one(void **state)
     ops->close(dev);
 }
 
-/* Row r alone gives the bits of row r in a batch, for every format and mode, with large magnitudes. */
+/* Random weight bytes: every code, NaN codes too if `nan`, and scales from one end of e8m0 to the other if `wild`. */
+static void fill_weight(uint8_t *bytes, size_t n_bytes, uint8_t *scale, size_t n_scales, bool nan, bool wild)
+{
+    for (size_t i = 0; i < n_bytes; i++) {
+        bytes[i] = (uint8_t)(uniform() * 127.9F + 128.0F);
+        if (!nan)
+            bytes[i] &= 0x77; /* no NaN code in any format */
+    }
+    for (size_t i = 0; i < n_scales; i++)
+        scale[i] = (uint8_t)(wild ? uniform() * 127.9F + 128.0F : uniform() * 6.0F + 120.0F);
+}
+
+/* Row r alone gives the bits of row r in a batch, for every backend, format and mode, with large magnitudes. */
 static void linear_rows_do_not_depend_on_the_batch(void **state)
 {
     (void)state;
-    enum { N = 17, K = 96, ROWS = 64 };
+    enum { N = 17, K = 96, ROWS = 43 };
     static float x[N * K], together[N * ROWS], alone[ROWS];
-    static uint8_t bytes[ROWS * K * 4], scale[ROWS * K];
+    static _Alignas(64) uint8_t bytes[64 * K * 4], scale[64 * K];
     for (int i = 0; i < N * K; i++)
         x[i] = uniform() * (i % 7 == 0 ? 3e4F : 1.0F);
-    for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = (uint8_t)(uniform() * 100.0F + 100.0F) & 0x77; /* no NaN code in any format */
-    for (size_t i = 0; i < sizeof scale; i++)
-        scale[i] = (uint8_t)(uniform() * 6.0F + 120.0F);
-    for (int mode = DI_MODE_ORACLE; mode <= DI_MODE_NATIVE; mode++)
-        for (int format = DI_FMT_BF16; format < DI_FMT_COUNT; format++)
-            for (int32_t threads = 1; threads <= 3; threads++) {
-                struct di_device *dev;
-                const struct di_ops *ops = ops_of((enum di_mode)mode, threads, &dev);
-                struct di_weight w = {(enum di_format)format, K, ROWS, bytes, scale};
-                ops->linear(dev, &(struct di_linear_args){.n = N, .x = x, .weight = w, .out = together});
-                for (int r = 0; r < N; r++) {
-                    ops->linear(dev, &(struct di_linear_args){.n = 1, .x = x + r * K, .weight = w, .out = alone});
-                    assert_memory_equal(alone, together + r * ROWS, sizeof alone);
+    fill_weight(bytes, sizeof bytes, scale, sizeof scale, false, false);
+    for (int backend = 0; backend < BACKENDS; backend++)
+        for (int mode = DI_MODE_ORACLE; mode <= DI_MODE_NATIVE; mode++)
+            for (int format = DI_FMT_BF16; format < DI_FMT_COUNT; format++)
+                for (int32_t threads = 1; threads <= 3; threads++) {
+                    struct di_device *dev;
+                    const struct di_ops *ops = open_backend(backends[backend], (enum di_mode)mode, threads, &dev);
+                    if (ops == NULL)
+                        continue;
+                    struct di_weight w = {(enum di_format)format, K, ROWS, bytes, scale};
+                    ops->linear(dev, &(struct di_linear_args){.n = N, .x = x, .weight = w, .out = together});
+                    for (int r = 0; r < N; r++) {
+                        ops->linear(dev, &(struct di_linear_args){.n = 1, .x = x + r * K, .weight = w, .out = alone});
+                        assert_memory_equal(alone, together + r * ROWS, sizeof alone);
+                    }
+                    ops->close(dev);
                 }
-                ops->close(dev);
-            }
+}
+
+/* Equal bits, where NaN equals NaN: which NaN an addition of two of them gives is the processor's affair. */
+static void same_values(const float *a, const float *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!(isnan(a[i]) && isnan(b[i])))
+            assert_int_equal(di_f32_bits(a[i]), di_f32_bits(b[i]));
+}
+
+/* The grid: every format and mode, odd numbers of rows, ordinary and extreme scales, NaN codes, huge and tiny inputs. */
+static void backends_give_equal_bits(void **state)
+{
+    (void)state;
+    enum { N = 5, K = 160, ROWS = 64, GROUPS = 2 };
+    static float x[N * K * GROUPS], out[BACKENDS][N * ROWS];
+    static _Alignas(64) uint8_t bytes[ROWS * K * 4], scale[ROWS * K];
+    static const float sizes[] = {1.0F, 1e-30F, 1e30F, 448.0F, 1e-5F};
+    for (int trial = 0; trial < 40; trial++) {
+        for (int i = 0; i < N * K * GROUPS; i++)
+            x[i] = uniform() * sizes[trial % 5];
+        fill_weight(bytes, sizeof bytes, scale, sizeof scale, trial % 4 == 3, trial % 3 == 2);
+        for (int mode = DI_MODE_ORACLE; mode <= DI_MODE_NATIVE; mode++)
+            for (int format = DI_FMT_F32; format < DI_FMT_COUNT; format++)
+                for (int op = 0; op < 2; op++) {
+                    int made = 0;
+                    for (int backend = 0; backend < BACKENDS; backend++) {
+                        struct di_device *dev;
+                        const struct di_ops *ops = open_backend(backends[backend], (enum di_mode)mode, 2, &dev);
+                        if (ops == NULL)
+                            continue;
+                        struct di_weight w = {(enum di_format)format, K, ROWS - trial % 7 * GROUPS, bytes, scale};
+                        if (op == 0 || format != DI_FMT_FP8)
+                            ops->linear(dev, &(struct di_linear_args){N, x, w, true, out[made]});
+                        else
+                            ops->group_linear(dev, &(struct di_group_linear_args){N, GROUPS, x, w, out[made]});
+                        made++;
+                        ops->close(dev);
+                    }
+                    if (made == BACKENDS)
+                        same_values(out[0], out[1], (size_t)N * (size_t)(ROWS - trial % 7 * GROUPS));
+                }
+    }
 }
 
 static void draw_is_a_function_of_seed_and_position(void **state)
@@ -232,6 +299,7 @@ int main(void)
         cmocka_unit_test(f8_order_is_the_documented_one),
         cmocka_unit_test(r1_order_is_the_documented_one),
         cmocka_unit_test(linear_rows_do_not_depend_on_the_batch),
+        cmocka_unit_test(backends_give_equal_bits),
         cmocka_unit_test(draw_is_a_function_of_seed_and_position),
         cmocka_unit_test(draw_follows_the_distribution),
         cmocka_unit_test(gate_breaks_ties_by_the_lower_id),

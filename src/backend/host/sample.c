@@ -2,11 +2,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/reference/internal.h"
-#include "backend/reference/math.h"
+#include "backend/host/host.h"
+#include "backend/host/math.h"
 #include "base/rng.h"
 
-void di_ref_gather(struct di_device *dev, const struct di_gather_args *a)
+void di_host_gather(struct di_device *dev, const struct di_gather_args *a)
 {
     (void)dev;
     for (int64_t i = 0; i < a->n; i++)
@@ -18,7 +18,7 @@ void di_ref_gather(struct di_device *dev, const struct di_gather_args *a)
 static float gumbel(uint32_t x)
 {
     double u = ((double)x + 0.5) * 0x1p-32;
-    return (float)-di_ref_log_d(-di_ref_log_d(u));
+    return (float)-di_host_log_d(-di_host_log_d(u));
 }
 
 static int32_t draw(const float *logits, int32_t vocab, float temperature, uint64_t seed, int32_t position)
@@ -44,7 +44,7 @@ static int32_t draw(const float *logits, int32_t vocab, float temperature, uint6
     return best;
 }
 
-void di_ref_sample(struct di_device *dev, const struct di_sample_args *a)
+void di_host_sample(struct di_device *dev, const struct di_sample_args *a)
 {
     (void)dev;
     for (int64_t i = 0; i < a->n; i++)

@@ -2,47 +2,47 @@
 #include <math.h>
 #include <string.h>
 
-#include "backend/reference/internal.h"
-#include "backend/reference/math.h"
+#include "backend/host/host.h"
+#include "backend/host/math.h"
 
 enum { CHUNK = 64 }; /* keys merged at a time */
 
-void di_ref_rope(const struct di_device *dev, float *x, int32_t dim, int32_t rope_dim, const float *inv_freq,
-                 int32_t position, float sign)
+void di_host_rope(const struct di_device *dev, float *x, int32_t dim, int32_t rope_dim, const float *inv_freq,
+                  int32_t position, float sign)
 {
     float *pair = x + dim - rope_dim;
     for (int32_t i = 0; i < rope_dim / 2; i++, pair += 2) {
         float sine, cosine;
-        di_ref_sincos((float)position * inv_freq[i], &sine, &cosine);
+        di_host_sincos((float)position * inv_freq[i], &sine, &cosine);
         sine *= sign;
         float a = pair[0], b = pair[1];
-        pair[0] = di_ref_act(dev, a * cosine - b * sine);
-        pair[1] = di_ref_act(dev, a * sine + b * cosine);
+        pair[0] = di_host_act(dev, a * cosine - b * sine);
+        pair[1] = di_host_act(dev, a * sine + b * cosine);
     }
 }
 
-void di_ref_rope_op(struct di_device *dev, const struct di_rope_args *a)
+void di_host_rope_op(struct di_device *dev, const struct di_rope_args *a)
 {
     for (int64_t i = 0; i < a->rows.n; i++)
         for (int32_t h = 0; h < a->heads; h++)
-            di_ref_rope(dev, (float *)a->x + (i * a->heads + h) * a->dim, a->dim, a->rope_dim, a->inv_freq,
-                        a->rows.position[i], 1.0F);
+            di_host_rope(dev, (float *)a->x + (i * a->heads + h) * a->dim, a->dim, a->rope_dim, a->inv_freq,
+                         a->rows.position[i], 1.0F);
 }
 
-void di_ref_window_pack(struct di_device *dev, const struct di_window_pack_args *a)
+void di_host_window_pack(struct di_device *dev, const struct di_window_pack_args *a)
 {
     int32_t dim = a->out.dim;
-    if (!di_ref_reserve(dev, (size_t)dim * sizeof(float), 0))
+    if (!di_host_reserve(dev, (size_t)dim * sizeof(float), 0))
         return;
     float *x = (void *)dev->shared;
     for (int64_t i = 0; i < a->rows.n; i++) {
         memcpy(x, (const float *)a->kv + i * dim, (size_t)dim * sizeof *x);
-        di_ref_rope(dev, x, dim, a->rope_dim, a->inv_freq, a->rows.position[i], 1.0F);
+        di_host_rope(dev, x, dim, a->rope_dim, a->inv_freq, a->rows.position[i], 1.0F);
         di_kv_pack(a->out.format, x, dim, di_kv_row_data(&a->out, i), di_kv_row_scale(&a->out, i));
     }
 }
 
-void di_ref_window_store(struct di_device *dev, const struct di_window_store_args *a)
+void di_host_window_store(struct di_device *dev, const struct di_window_store_args *a)
 {
     (void)dev;
     size_t data = (size_t)di_kv_data_bytes(a->in.format, a->in.dim);
@@ -87,17 +87,17 @@ static void merge_chunk(const struct di_device *dev, const float *q, const float
 {
     float score[CHUNK], top = *max;
     for (int32_t k = 0; k < count; k++) {
-        score[k] = dev->dot(q, keys + (int64_t)k * dim, dim) * scale;
+        score[k] = dev->k->dot(q, keys + (int64_t)k * dim, dim) * scale;
         top = score[k] > top ? score[k] : top;
     }
-    float keep = di_ref_exp(*max - top);
+    float keep = di_host_exp(*max - top);
     *den *= keep;
     for (int32_t c = 0; c < dim; c++)
         sum[c] *= keep;
     for (int32_t k = 0; k < count; k++) {
-        float p = di_ref_exp(score[k] - top);
+        float p = di_host_exp(score[k] - top);
         *den += p;
-        dev->axpy(p, keys + (int64_t)k * dim, sum, dim);
+        dev->k->axpy(p, keys + (int64_t)k * dim, sum, dim);
     }
     *max = top;
 }
@@ -131,19 +131,19 @@ static void attention_rows(void *arg, int64_t begin, int64_t end, int32_t member
                             sum + (int64_t)h * dim);
         }
         for (int32_t h = 0; h < heads; h++) {
-            float *o = out + (int64_t)h * dim, d = den[h] + di_ref_exp(a->sink[h] - max[h]);
+            float *o = out + (int64_t)h * dim, d = den[h] + di_host_exp(a->sink[h] - max[h]);
             for (int32_t c = 0; c < dim; c++)
-                o[c] = di_ref_act(dev, sum[(int64_t)h * dim + c] / d);
-            di_ref_rope(dev, o, dim, a->rope_dim, a->inv_freq, position, -1.0F);
+                o[c] = di_host_act(dev, sum[(int64_t)h * dim + c] / d);
+            di_host_rope(dev, o, dim, a->rope_dim, a->inv_freq, position, -1.0F);
         }
     }
 }
 
-void di_ref_attention(struct di_device *dev, const struct di_attention_args *a)
+void di_host_attention(struct di_device *dev, const struct di_attention_args *a)
 {
     size_t floats = ((size_t)CHUNK + (size_t)a->heads) * (size_t)a->dim + 2 * (size_t)a->heads;
-    if (!di_ref_reserve(dev, 0, floats * sizeof(float)))
+    if (!di_host_reserve(dev, 0, floats * sizeof(float)))
         return;
     struct attention_job job = {dev, a};
-    di_ref_parallel(dev, a->rows.n, attention_rows, &job);
+    di_host_parallel(dev, a->rows.n, attention_rows, &job);
 }

@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/reference/internal.h"
-#include "backend/reference/math.h"
+#include "backend/host/host.h"
+#include "backend/host/math.h"
 
 static float *tail_row(const struct di_tail_view *tail, int32_t slot, int32_t position)
 {
     return tail->base + ((int64_t)slot * tail->tail_slots + position % tail->tail_slots) * 2 * tail->dim;
 }
 
-void di_ref_compress(struct di_device *dev, const struct di_compress_args *a)
+void di_host_compress(struct di_device *dev, const struct di_compress_args *a)
 {
     int32_t dim = a->tail.dim;
     for (int64_t i = 0; i < a->rows.n; i++) {
@@ -26,8 +26,8 @@ void di_ref_compress(struct di_device *dev, const struct di_compress_args *a)
         const float *g0 = in_step ? a->gate + (i - 1) * dim : tail + dim, *g1 = a->gate + i * dim;
         for (int32_t c = 0; c < dim; c++) {
             float max = g0[c] > g1[c] ? g0[c] : g1[c];
-            float e0 = di_ref_exp(g0[c] - max), e1 = di_ref_exp(g1[c] - max), sum = e0 + e1;
-            out[c] = di_ref_act(dev, fmaf(e1 / sum, v1[c], e0 / sum * v0[c]));
+            float e0 = di_host_exp(g0[c] - max), e1 = di_host_exp(g1[c] - max), sum = e0 + e1;
+            out[c] = di_host_act(dev, fmaf(e1 / sum, v1[c], e0 / sum * v0[c]));
         }
     }
     for (int64_t i = 0; i < a->rows.n; i++) {
@@ -42,7 +42,7 @@ static void append(struct di_device *dev, const struct di_rows *rows, const stru
                    const float *in, int32_t rope_dim, const float *inv_freq)
 {
     int32_t dim = index_key ? cache->index_dim : cache->main_dim;
-    if (!di_ref_reserve(dev, (size_t)dim * sizeof(float), 0))
+    if (!di_host_reserve(dev, (size_t)dim * sizeof(float), 0))
         return;
     float *x = (void *)dev->shared;
     for (int64_t i = 0; i < rows->n; i++) {
@@ -51,29 +51,29 @@ static void append(struct di_device *dev, const struct di_rows *rows, const stru
             continue;
         int32_t entry = position / cache->ratio;
         memcpy(x, in + i * dim, (size_t)dim * sizeof *x);
-        di_ref_rope(dev, x, dim, rope_dim, inv_freq, entry * cache->ratio, 1.0F);
+        di_host_rope(dev, x, dim, rope_dim, inv_freq, entry * cache->ratio, 1.0F);
         struct di_kv_rows page = index_key ? di_paged_index_rows(cache, rows->slot[i], entry, &row)
                                            : di_paged_main_rows(cache, rows->slot[i], entry, &row);
         di_kv_pack(page.format, x, dim, di_kv_row_data(&page, row), di_kv_row_scale(&page, row));
     }
 }
 
-void di_ref_kv_append(struct di_device *dev, const struct di_kv_append_args *a)
+void di_host_kv_append(struct di_device *dev, const struct di_kv_append_args *a)
 {
     append(dev, &a->rows, &a->cache, false, a->latent, a->rope_dim, a->inv_freq);
 }
 
-void di_ref_index_append(struct di_device *dev, const struct di_index_append_args *a)
+void di_host_index_append(struct di_device *dev, const struct di_index_append_args *a)
 {
     append(dev, &a->rows, &a->cache, true, a->key, a->rope_dim, a->inv_freq);
 }
 
-void di_ref_index_query(struct di_device *dev, const struct di_index_query_args *a)
+void di_host_index_query(struct di_device *dev, const struct di_index_query_args *a)
 {
     for (int64_t i = 0; i < a->rows.n; i++)
         for (int32_t h = 0; h < a->heads; h++) {
             float *q = (float *)a->q + (i * a->heads + h) * a->dim;
-            di_ref_rope(dev, q, a->dim, a->rope_dim, a->inv_freq, a->rows.position[i], 1.0F);
+            di_host_rope(dev, q, a->dim, a->rope_dim, a->inv_freq, a->rows.position[i], 1.0F);
             di_kv_fakequant(a->format, q, a->dim);
         }
 }
@@ -131,7 +131,7 @@ static void score_entries(const struct di_device *dev, const struct di_index_sel
         di_kv_unpack(page.format, di_kv_row_data(&page, row), di_kv_row_scale(&page, row), dim, key);
         float sum = 0.0F;
         for (int32_t h = 0; h < heads; h++) {
-            float s = dev->dot(q + (int64_t)h * dim, key, dim);
+            float s = dev->k->dot(q + (int64_t)h * dim, key, dim);
             sum = fmaf(weight[h], s > 0.0F ? s : 0.0F, sum);
         }
         scores[j] = sum * scale;
@@ -193,14 +193,14 @@ static void select_rows(void *arg, int64_t begin, int64_t end, int32_t member)
     }
 }
 
-void di_ref_index_select(struct di_device *dev, const struct di_index_select_args *a)
+void di_host_index_select(struct di_device *dev, const struct di_index_select_args *a)
 {
     int32_t last = 0;
     for (int32_t i = 0; i < a->rows.n; i++)
         last = a->rows.position[i] > last ? a->rows.position[i] : last;
     size_t entries = (size_t)(last + 1) / (size_t)a->cache.ratio + 1;
-    if (!di_ref_reserve(dev, 0, entries * (sizeof(struct candidate) + 2 * sizeof(float))))
+    if (!di_host_reserve(dev, 0, entries * (sizeof(struct candidate) + 2 * sizeof(float))))
         return;
     struct select_job job = {dev, a, entries};
-    di_ref_parallel(dev, a->rows.n, select_rows, &job);
+    di_host_parallel(dev, a->rows.n, select_rows, &job);
 }

@@ -1,0 +1,132 @@
+#include "backend/host/host.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/mem.h"
+
+/* Device memory is mapped, so that large caches cost nothing until written; the length sits in front. */
+enum { HEADER = 64 };
+
+di_status di_host_alloc(struct di_device *dev, size_t bytes, void **out, struct di_error *err)
+{
+    (void)dev;
+    *out = NULL;
+    if (bytes > SIZE_MAX - HEADER)
+        return DI_FAIL_NOMEM(err, bytes);
+    void *block = mmap(NULL, bytes + HEADER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                       0);
+    if (block == MAP_FAILED)
+        return DI_FAIL_NOMEM(err, bytes);
+    size_t total = bytes + HEADER;
+    memcpy(block, &total, sizeof total);
+    *out = (char *)block + HEADER;
+    return DI_OK;
+}
+
+void di_host_release(struct di_device *dev, void *memory)
+{
+    (void)dev;
+    if (memory == NULL)
+        return;
+    char *block = (char *)memory - HEADER;
+    size_t total;
+    memcpy(&total, block, sizeof total);
+    munmap(block, total);
+}
+
+di_status di_host_copy(struct di_device *dev, void *to, const void *from, size_t bytes, struct di_error *err)
+{
+    (void)dev;
+    (void)err;
+    if (bytes != 0)
+        memcpy(to, from, bytes);
+    return DI_OK;
+}
+
+di_status di_host_place(struct di_device *dev, const struct di_weight *host, struct di_weight *out,
+                        struct di_error *err)
+{
+    (void)dev;
+    (void)err;
+    *out = *host;
+    return DI_OK;
+}
+
+di_status di_host_sync(struct di_device *dev, struct di_error *err)
+{
+    di_status status = dev->failure.code;
+    if (status != DI_OK && err != NULL)
+        *err = dev->failure;
+    dev->failure = (struct di_error){0};
+    return status;
+}
+
+bool di_host_reserve(struct di_device *dev, size_t shared_bytes, size_t member_bytes)
+{
+    int32_t members = di_team_size(dev->team);
+    bool ok = true;
+    if (shared_bytes > dev->shared_bytes) {
+        free(dev->shared);
+        dev->shared = di_aligned_calloc(shared_bytes, 1);
+        dev->shared_bytes = dev->shared != NULL ? shared_bytes : 0;
+        ok = dev->shared != NULL;
+    }
+    for (int32_t i = 0; ok && i < members && member_bytes > dev->member_bytes; i++) {
+        free(dev->member[i]);
+        dev->member[i] = di_aligned_calloc(member_bytes, 1);
+        ok = dev->member[i] != NULL;
+    }
+    if (!ok) {
+        dev->member_bytes = 0;
+        if (dev->failure.code == DI_OK)
+            (void)DI_FAIL_NOMEM(&dev->failure, shared_bytes + member_bytes * (size_t)members);
+        return false;
+    }
+    if (member_bytes > dev->member_bytes)
+        dev->member_bytes = member_bytes;
+    return true;
+}
+
+void di_host_close(struct di_device *dev)
+{
+    if (dev == NULL)
+        return;
+    if (dev->member != NULL)
+        for (int32_t i = 0; i < di_team_size(dev->team); i++)
+            free(dev->member[i]);
+    free(dev->member);
+    free(dev->shared);
+    di_team_close(dev->team);
+    free(dev);
+}
+
+di_status di_host_open(const struct di_host_kernels *kernels, const struct di_device_options *options,
+                       struct di_device **out, struct di_error *err)
+{
+    *out = NULL;
+    struct di_device *dev = di_calloc(1, sizeof *dev);
+    if (dev == NULL)
+        return DI_FAIL_NOMEM(err, sizeof *dev);
+    dev->mode = options->mode;
+    dev->k = kernels;
+    di_status status = di_team_open(options->threads, &dev->team, err);
+    if (status != DI_OK) {
+        free(dev);
+        return status;
+    }
+    dev->member = di_calloc((size_t)di_team_size(dev->team), sizeof *dev->member);
+    if (dev->member == NULL) {
+        di_host_close(dev);
+        return DI_FAIL_NOMEM(err, sizeof *dev->member);
+    }
+    *out = dev;
+    return DI_OK;
+}
+
+void di_host_identity(const struct di_device *dev, char *text, size_t size)
+{
+    snprintf(text, size, "%s,%s", dev->k->name, dev->mode == DI_MODE_NATIVE ? "native" : "oracle");
+}

@@ -1,0 +1,142 @@
+/* backend/host/host.h - the operations of backends whose device memory is the host's, over a handful of kernels.
+ *
+ * reference/ gives scalar kernels, cpu/ vector kernels; both compute the same bits. Device memory is host memory; every
+ * operation is finished when its call returns. Activations are floats; in mode native they hold bf16 values. This folder is
+ * no backend: it is the part that such backends share. A backend may replace any slot of the table it is given.
+ */
+#ifndef DI_HOST_HOST_H
+#define DI_HOST_HOST_H
+
+#include "base/threads.h"
+#include "numerics/codes.h"
+#include "ops/ops.h"
+
+/* One input row of a matrix product, made ready for a weight format. */
+struct di_host_input {
+    const float *f;   /* values, dequantised where quantised */
+    const int32_t *q; /* FP4 in native: 512 * e4m3 value */
+    const float *s;   /* FP4 in native: scale per block of 32 */
+    const float
+        *arranged; /* the same as f and q in the order that the kernels like; NULL where they like it as it is */
+    const int16_t *high, *low; /* q = 512 * high + low */
+};
+
+/* What differs between such backends: speed, not bits. */
+struct di_host_kernels {
+    const char *name;
+    /* Dot product in order F8, and y[i] = fma(a, x[i], y[i]). */
+    float (*dot)(const float *a, const float *w, int32_t k);
+    void (*axpy)(float a, const float *x, float *y, int32_t n);
+    /* Rows [begin, end) of W times n inputs, input i at inputs[i * step]: out[i * stride + row]. Not rounded. Orders F8 and
+     * R1. scratch: di_host_row_bytes(w->cols). */
+    void (*products)(const struct di_device *dev, const struct di_weight *w, int64_t begin, int64_t end,
+                     const struct di_host_input *inputs, int32_t n, int32_t step, float *out, int64_t stride,
+                     void *scratch);
+    /* Fills `arranged`, `high` and `low` into `room` (12 bytes a column); NULL: not needed. */
+    void (*arrange)(struct di_host_input *in, int32_t cols, bool limbs, void *room);
+};
+
+struct di_device {
+    enum di_mode mode;
+    const struct di_host_kernels *k;
+    struct di_team *team;
+    struct di_error failure; /* first failed operation since the last sync; code DI_OK for none */
+    /* Grow-only scratch: one block for the operation, one per team member. */
+    unsigned char *shared, **member;
+    size_t shared_bytes, member_bytes;
+};
+
+/* Rounds to the activation type. */
+static inline float di_host_act(const struct di_device *dev, float value)
+{
+    return dev->mode == DI_MODE_NATIVE ? di_bf16_round(value) : value;
+}
+
+/* Makes dev->shared and every dev->member[i] at least so large. False when memory runs out: the device is then marked
+ * failed and the operation must return. Contents are unspecified. */
+bool di_host_reserve(struct di_device *dev, size_t shared_bytes, size_t member_bytes);
+
+/* Runs fn over [0, count) on the team. */
+static inline void di_host_parallel(struct di_device *dev, int64_t count, di_range_fn fn, void *arg)
+{
+    di_team_run(dev->team, count, fn, arg);
+}
+
+/* 1 / sqrt(mean(x^2) + eps), the statistic of every norm. */
+float di_host_rms_inverse(const struct di_device *dev, const float *x, int32_t n, float eps);
+
+/* Rotates the last rope_dim elements of one vector to `position`; sign -1 undoes it. Rounded to the activation type. */
+void di_host_rope(const struct di_device *dev, float *x, int32_t dim, int32_t rope_dim, const float *inv_freq,
+                  int32_t position, float sign);
+
+/* ---- matrix rows (linear.c) ---- */
+
+/* Bytes of scratch for one prepared input row, and for the kernels' work on rows of a weight; multiples of 64. */
+size_t di_host_input_bytes(int32_t cols);
+size_t di_host_row_bytes(int32_t cols);
+/* Prepares x[cols] in `scratch`. Quantises if the mode is native and the format asks for it. */
+struct di_host_input di_host_prepare(const struct di_device *dev, enum di_format format, const float *x, int32_t cols,
+                                     void *scratch);
+
+/* The scalar kernels: obvious, and what the others are tested against. */
+float di_host_dot(const float *a, const float *w, int32_t k);
+void di_host_axpy(float a, const float *x, float *y, int32_t n);
+void di_host_products(const struct di_device *dev, const struct di_weight *w, int64_t begin, int64_t end,
+                      const struct di_host_input *inputs, int32_t n, int32_t step, float *out, int64_t stride,
+                      void *scratch);
+
+/* Opens an instance with the given kernels; the slots that are not operations. */
+di_status di_host_open(const struct di_host_kernels *kernels, const struct di_device_options *options,
+                       struct di_device **out, struct di_error *err);
+void di_host_close(struct di_device *dev);
+void di_host_identity(const struct di_device *dev, char *text, size_t size);
+
+di_status di_host_alloc(struct di_device *dev, size_t bytes, void **out, struct di_error *err);
+void di_host_release(struct di_device *dev, void *memory);
+di_status di_host_copy(struct di_device *dev, void *to, const void *from, size_t bytes, struct di_error *err);
+di_status di_host_place(struct di_device *dev, const struct di_weight *host, struct di_weight *out,
+                        struct di_error *err);
+di_status di_host_sync(struct di_device *dev, struct di_error *err);
+
+/* ---- operations ---- */
+void di_host_embed(struct di_device *, const struct di_embed_args *);
+void di_host_engram_hash(struct di_device *, const struct di_engram_hash_args *);
+void di_host_engram_lookup(struct di_device *, const struct di_engram_lookup_args *);
+void di_host_engram_mix(struct di_device *, const struct di_engram_mix_args *);
+void di_host_hc_mix(struct di_device *, const struct di_hc_mix_args *);
+void di_host_hc_collapse(struct di_device *, const struct di_hc_collapse_args *);
+void di_host_hc_expand(struct di_device *, const struct di_hc_expand_args *);
+void di_host_norm(struct di_device *, const struct di_norm_args *);
+void di_host_linear(struct di_device *, const struct di_linear_args *);
+void di_host_group_linear(struct di_device *, const struct di_group_linear_args *);
+void di_host_rope_op(struct di_device *, const struct di_rope_args *);
+void di_host_window_pack(struct di_device *, const struct di_window_pack_args *);
+void di_host_window_store(struct di_device *, const struct di_window_store_args *);
+void di_host_compress(struct di_device *, const struct di_compress_args *);
+void di_host_kv_append(struct di_device *, const struct di_kv_append_args *);
+void di_host_index_append(struct di_device *, const struct di_index_append_args *);
+void di_host_index_query(struct di_device *, const struct di_index_query_args *);
+void di_host_index_select(struct di_device *, const struct di_index_select_args *);
+void di_host_attention(struct di_device *, const struct di_attention_args *);
+void di_host_gate(struct di_device *, const struct di_gate_args *);
+void di_host_experts(struct di_device *, const struct di_experts_args *);
+void di_host_shared_expert(struct di_device *, const struct di_shared_expert_args *);
+void di_host_combine(struct di_device *, const struct di_combine_args *);
+void di_host_gather(struct di_device *, const struct di_gather_args *);
+void di_host_sample(struct di_device *, const struct di_sample_args *);
+
+/* Every slot of a table but `name` and `open`. */
+#define DI_HOST_SLOTS                                                                                         \
+    .act_bytes = sizeof(float), .close = di_host_close, .identity = di_host_identity, .alloc = di_host_alloc, \
+    .release = di_host_release, .upload = di_host_copy, .download = di_host_copy, .place = di_host_place,     \
+    .sync = di_host_sync, .embed = di_host_embed, .engram_hash = di_host_engram_hash,                         \
+    .engram_lookup = di_host_engram_lookup, .engram_mix = di_host_engram_mix, .hc_mix = di_host_hc_mix,       \
+    .hc_collapse = di_host_hc_collapse, .hc_expand = di_host_hc_expand, .norm = di_host_norm,                 \
+    .linear = di_host_linear, .group_linear = di_host_group_linear, .rope = di_host_rope_op,                  \
+    .window_pack = di_host_window_pack, .window_store = di_host_window_store, .compress = di_host_compress,   \
+    .kv_append = di_host_kv_append, .index_append = di_host_index_append, .index_query = di_host_index_query, \
+    .index_select = di_host_index_select, .attention = di_host_attention, .gate = di_host_gate,               \
+    .experts = di_host_experts, .shared_expert = di_host_shared_expert, .combine = di_host_combine,           \
+    .gather = di_host_gather, .sample = di_host_sample
+
+#endif
