@@ -17,10 +17,11 @@ struct di_bpe {
     int32_t n_merges;
 };
 
-/* One symbol of a piece, in a doubly linked list by index. */
+/* One symbol per byte of the piece to begin with. A symbol that spans several bytes lies at its first; its length stands at
+ * its first and its last byte, so that both neighbours are found without links. */
 struct symbol {
-    int32_t id; /* -1: merged into its left neighbour */
-    int32_t prev, next;
+    int32_t id;  /* -1: part of a symbol further left */
+    int32_t len; /* bytes */
 };
 
 /* Candidates of one rank: left symbols, in a chain of nodes. A merge never makes a new candidate of its own rank (the new
@@ -37,9 +38,11 @@ struct node {
 struct di_bpe_run {
     const struct di_bpe *bpe;
     struct symbol *symbols;
+    int32_t size;       /* bytes of this piece */
     struct node *nodes; /* [3 * capacity + 1], the first unused */
     size_t capacity;    /* of symbols */
-    int32_t n_nodes;
+    int32_t n_nodes,
+        free_node;          /* free_node: chain of nodes given back, 0 for none; reuse keeps the working set small */
     struct bucket *buckets; /* [n_merges] */
     int32_t *ranks;         /* heap of the ranks whose buckets are not empty; [n_merges] */
     int32_t n_ranks;
@@ -174,13 +177,18 @@ static void pop_rank(struct di_bpe_run *run)
 /* Queues the merge of symbol `at` with its right neighbour, if there is one. */
 static void consider(struct di_bpe_run *run, int32_t at)
 {
-    if (at < 0 || run->symbols[at].next < 0)
+    int32_t next = at + run->symbols[at].len;
+    if (next >= run->size)
         return;
-    const struct merge *m = slot_of(run->bpe, run->symbols[at].id, run->symbols[run->symbols[at].next].id);
+    const struct merge *m = slot_of(run->bpe, run->symbols[at].id, run->symbols[next].id);
     if (m->left < 0)
         return;
     struct bucket *bucket = &run->buckets[m->rank];
-    int32_t node = run->n_nodes++;
+    int32_t node = run->free_node;
+    if (node != 0)
+        run->free_node = run->nodes[node].next;
+    else
+        node = run->n_nodes++;
     run->nodes[node] = (struct node){at, 0};
     if (bucket->first == 0) {
         *bucket = (struct bucket){node, node, true};
@@ -214,18 +222,18 @@ static void sort_bucket(struct di_bpe_run *run, struct bucket *bucket)
 static void merge_at(struct di_bpe_run *run, int32_t at, int32_t rank)
 {
     struct symbol *s = run->symbols;
-    int32_t next = s[at].id >= 0 ? s[at].next : -1;
-    if (next < 0)
+    int32_t next = at + s[at].len;
+    if (s[at].id < 0 || next >= run->size)
         return;
     const struct merge *m = slot_of(run->bpe, s[at].id, s[next].id);
     if (m->left < 0 || m->rank != rank) /* one of the two has changed since */
         return;
-    s[at].id = m->merged;
-    s[at].next = s[next].next;
+    int32_t len = s[at].len + s[next].len;
     s[next].id = -1;
-    if (s[at].next >= 0)
-        s[s[at].next].prev = at;
-    consider(run, s[at].prev);
+    s[at] = (struct symbol){m->merged, len};
+    s[at + len - 1].len = len;
+    if (at > 0)
+        consider(run, at - s[at - 1].len);
     consider(run, at);
 }
 
@@ -238,8 +246,10 @@ static void merge_all(struct di_bpe_run *run)
         if (!bucket->sorted)
             sort_bucket(run, bucket);
         while (bucket->first != 0 && run->ranks[0] == rank) {
-            int32_t at = run->nodes[bucket->first].at;
-            bucket->first = run->nodes[bucket->first].next;
+            int32_t node = bucket->first, at = run->nodes[node].at;
+            bucket->first = run->nodes[node].next;
+            run->nodes[node].next = run->free_node;
+            run->free_node = node;
             if (bucket->first == 0)
                 pop_rank(run);
             merge_at(run, at, rank);
@@ -253,13 +263,15 @@ di_status di_bpe_encode(struct di_bpe_run *run, const char *piece, size_t len, d
         return DI_FAIL(err, DI_ERR_LIMIT, "a piece of %zu bytes without a break is longer than %d", len, INT32_MAX / 4);
     DI_TRY(reserve(run, len, err));
     int32_t n = (int32_t)len;
+    run->size = n;
     for (int32_t i = 0; i < n; i++)
-        run->symbols[i] = (struct symbol){run->bpe->byte_id[(uint8_t)piece[i]], i - 1, i + 1 < n ? i + 1 : -1};
+        run->symbols[i] = (struct symbol){run->bpe->byte_id[(uint8_t)piece[i]], 1};
     run->n_nodes = 1;
+    run->free_node = 0;
     for (int32_t i = 0; i + 1 < n; i++)
         consider(run, i);
     merge_all(run);
-    for (int32_t i = 0; i >= 0 && i < n; i = run->symbols[i].next)
+    for (int32_t i = 0; i < n; i += run->symbols[i].len)
         DI_TRY(di_token_list_push(out, run->symbols[i].id, err));
     return DI_OK;
 }
