@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,18 +17,31 @@ struct member {
     int32_t index;
 };
 
+/* A loop is announced by moving `generation`; members look at it for some microseconds and then sleep on `work`. The caller
+ * likewise looks at `running` and then sleeps on `done`. count, fn and arg are written before the announcement and stay until
+ * `running` is 0. */
 struct di_team {
     int32_t size;
     struct member *members; /* [size]; member 0 is the caller and has no thread */
-    pthread_mutex_t lock;   /* guards everything below */
+    pthread_mutex_t lock;   /* for sleeping only */
     pthread_cond_t work, done;
-    uint64_t generation; /* counts loops; a member waits for it to move */
-    int32_t running;     /* members still busy with this loop */
-    bool stop;
+    _Atomic uint64_t generation;
+    _Atomic int32_t running;  /* members still busy with this loop */
+    _Atomic int32_t sleeping; /* members that need waking */
+    _Atomic bool caller_sleeps, stop;
     int64_t count;
     di_range_fn fn;
     void *arg;
 };
+
+enum { SPINS = 4000 }; /* some tens of microseconds */
+
+static inline void pause_cpu(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
 
 static void run_share(struct di_team *team, int32_t index)
 {
@@ -36,26 +50,39 @@ static void run_share(struct di_team *team, int32_t index)
         team->fn(team->arg, begin, end, index);
 }
 
+/* Waits until the generation is no longer `seen`, or the team stops. */
+static void wait_for_work(struct di_team *team, uint64_t seen)
+{
+    for (int32_t i = 0; i < SPINS; i++) {
+        if (atomic_load(&team->generation) != seen || atomic_load(&team->stop))
+            return;
+        pause_cpu();
+    }
+    pthread_mutex_lock(&team->lock);
+    atomic_fetch_add(&team->sleeping, 1);
+    while (atomic_load(&team->generation) == seen && !atomic_load(&team->stop))
+        pthread_cond_wait(&team->work, &team->lock);
+    atomic_fetch_sub(&team->sleeping, 1);
+    pthread_mutex_unlock(&team->lock);
+}
+
 static void *member_main(void *pointer)
 {
     struct member *self = pointer;
     struct di_team *team = self->team;
     uint64_t seen = 0;
-    pthread_mutex_lock(&team->lock);
     for (;;) {
-        while (!team->stop && team->generation == seen)
-            pthread_cond_wait(&team->work, &team->lock);
-        if (team->stop)
-            break;
-        seen = team->generation;
-        pthread_mutex_unlock(&team->lock);
+        wait_for_work(team, seen);
+        if (atomic_load(&team->stop))
+            return NULL;
+        seen = atomic_load(&team->generation);
         run_share(team, self->index);
-        pthread_mutex_lock(&team->lock);
-        if (--team->running == 0)
+        if (atomic_fetch_sub(&team->running, 1) == 1 && atomic_load(&team->caller_sleeps)) {
+            pthread_mutex_lock(&team->lock);
             pthread_cond_signal(&team->done);
+            pthread_mutex_unlock(&team->lock);
+        }
     }
-    pthread_mutex_unlock(&team->lock);
-    return NULL;
 }
 
 static int32_t usable_cores(void)
@@ -105,7 +132,7 @@ void di_team_close(struct di_team *team)
     if (team == NULL)
         return;
     pthread_mutex_lock(&team->lock);
-    team->stop = true;
+    atomic_store(&team->stop, true);
     pthread_cond_broadcast(&team->work);
     pthread_mutex_unlock(&team->lock);
     for (int32_t i = 1; i < team->size; i++)
@@ -129,17 +156,25 @@ void di_team_run(struct di_team *team, int64_t count, di_range_fn fn, void *arg)
             fn(arg, 0, count, 0);
         return;
     }
-    pthread_mutex_lock(&team->lock);
     team->count = count;
     team->fn = fn;
     team->arg = arg;
-    team->running = team->size - 1;
-    team->generation++;
-    pthread_cond_broadcast(&team->work);
-    pthread_mutex_unlock(&team->lock);
+    atomic_store(&team->running, team->size - 1);
+    atomic_fetch_add(&team->generation, 1);
+    if (atomic_load(&team->sleeping) != 0) {
+        pthread_mutex_lock(&team->lock);
+        pthread_cond_broadcast(&team->work);
+        pthread_mutex_unlock(&team->lock);
+    }
     run_share(team, 0);
+    for (int32_t i = 0; i < SPINS && atomic_load(&team->running) != 0; i++)
+        pause_cpu();
+    if (atomic_load(&team->running) == 0)
+        return;
     pthread_mutex_lock(&team->lock);
-    while (team->running != 0)
+    atomic_store(&team->caller_sleeps, true);
+    while (atomic_load(&team->running) != 0)
         pthread_cond_wait(&team->done, &team->lock);
+    atomic_store(&team->caller_sleeps, false);
     pthread_mutex_unlock(&team->lock);
 }
