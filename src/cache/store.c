@@ -112,11 +112,6 @@ void di_kv_store_release(struct di_kv_store *s, int32_t slot)
         s->free_pages[s->n_free++] = row[--s->owned[slot]];
 }
 
-int32_t di_kv_store_free_pages(const struct di_kv_store *s)
-{
-    return s->n_free;
-}
-
 struct di_ring_view di_kv_store_ring(const struct di_kv_store *s, int32_t layer)
 {
     return (struct di_ring_view){
@@ -177,9 +172,4 @@ di_status di_kv_store_read(const struct di_kv_store *s, int32_t kv_slot, int32_t
     DI_TRY(read_row(s, &rows, row, main, err));
     rows = di_paged_index_rows(&view, slot, entry, &row);
     return read_row(s, &rows, row, index, err);
-}
-
-const struct di_cache_layout *di_kv_store_layout(const struct di_kv_store *s)
-{
-    return &s->layout;
 }

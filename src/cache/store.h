@@ -23,7 +23,6 @@ void di_kv_store_close(struct di_kv_store *store);
 /* Makes sure that slot `slot` owns pages for positions 0 .. length-1. DI_ERR_LIMIT when the pool is empty. */
 di_status di_kv_store_reserve(struct di_kv_store *store, int32_t slot, int64_t length, struct di_error *err);
 void di_kv_store_release(struct di_kv_store *store, int32_t slot);
-int32_t di_kv_store_free_pages(const struct di_kv_store *store);
 
 struct di_ring_view di_kv_store_ring(const struct di_kv_store *store, int32_t layer);
 struct di_paged_view di_kv_store_paged(const struct di_kv_store *store, int32_t kv_slot);
@@ -31,6 +30,5 @@ struct di_tail_view di_kv_store_tail(const struct di_kv_store *store, int32_t kv
 /* Reads entry `entry` of a KV source back, unpacked (observation). main: [head_dim], index: [index_dim], host memory. */
 di_status di_kv_store_read(const struct di_kv_store *store, int32_t kv_slot, int32_t slot, int32_t entry, float *main,
                            float *index, struct di_error *err);
-const struct di_cache_layout *di_kv_store_layout(const struct di_kv_store *store);
 
 #endif

@@ -136,11 +136,6 @@ const int32_t *di_model_tokens(const struct di_model *m)
     return m->b.token;
 }
 
-const float *di_model_inv_freq(const struct di_model *m, bool compress)
-{
-    return m->inv_freq[compress];
-}
-
 struct di_kv_rows di_model_window_rows(const struct di_model *m)
 {
     return (struct di_kv_rows){

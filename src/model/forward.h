@@ -106,8 +106,7 @@ di_status di_forward(struct di_model *model, const struct di_kv_store *store, co
 const float *di_model_logits(const struct di_model *model);
 const int32_t *di_model_tokens(const struct di_model *model);
 
-/* For observers: the window rows of the layer just observed, and the rotation tables. Device memory. */
+/* For observers: the window rows of the layer just observed. Device memory. */
 struct di_kv_rows di_model_window_rows(const struct di_model *model);
-const float *di_model_inv_freq(const struct di_model *model, bool compress);
 
 #endif

@@ -57,19 +57,13 @@ static void unpack_fp4(const uint8_t *data, int32_t n, float scale, float *x)
 }
 
 static const struct {
-    const char *name;
-    int32_t bits, scale_block;
+    int32_t bits, scale_block; /* 0: no scales */
 } kv_formats[DI_KV_FORMAT_COUNT] = {
-    [DI_KV_F32] = {"f32", 32, 0},
-    [DI_KV_FP8] = {"e4m3/32", 8, 32},
-    [DI_KV_FP4_E4M3] = {"e2m1/16", 4, 16},
-    [DI_KV_FP4_E8M0] = {"e2m1/32", 4, 32},
+    [DI_KV_F32] = {32, 0},
+    [DI_KV_FP8] = {8, 32},
+    [DI_KV_FP4_E4M3] = {4, 16},
+    [DI_KV_FP4_E8M0] = {4, 32},
 };
-
-const char *di_kv_format_name(enum di_kv_format format)
-{
-    return kv_formats[format].name;
-}
 
 int32_t di_kv_data_bytes(enum di_kv_format format, int32_t dim)
 {

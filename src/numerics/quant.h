@@ -20,8 +20,6 @@ enum di_kv_format {
     DI_KV_FORMAT_COUNT
 };
 
-const char *di_kv_format_name(enum di_kv_format format);
-
 /* Bytes of one row of `dim` values (a multiple of 32). The released 512-wide rows take 528 (FP8) and 288 (FP4) bytes, the
  * 128-wide index key 68. */
 int32_t di_kv_data_bytes(enum di_kv_format format, int32_t dim);
