@@ -1,7 +1,8 @@
-/* tokenizer.json, from any bytes; a tokenizer that opens must encode and stream back a text. */
+/* tokenizer.json, from any bytes; a tokenizer that opens must encode and stream back a text, and take a token map. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/token_map.h"
 #include "text/tokenizer_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -25,6 +26,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         di_detokenizer_close(detok);
     }
     di_token_list_free(&ids);
+    int32_t count, vocab = di_tokenizer_vocab_size(tok), *map = malloc(((size_t)vocab + 1) * sizeof *map);
+    if (map != NULL)
+        di_token_map_build(tok, vocab, map, &count, &err);
+    free(map);
     di_tokenizer_close(tok);
     return 0;
 }

@@ -1,5 +1,6 @@
 #include "base/mem.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,17 +13,16 @@ struct di_arena_block {
     _Alignas(ARENA_ALIGN) unsigned char data[];
 };
 
-/* Fault injection; written by tests only, before threads start. */
-static uint64_t fail_countdown;
-static uint64_t allocations;
+/* Fault injection, set by tests only; counted with atomics because any thread allocates. */
+static _Atomic uint64_t fail_countdown;
+static _Atomic uint64_t allocations;
 
 static bool injected_failure(void)
 {
-    allocations++;
-    if (fail_countdown == 0)
+    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+    if (atomic_load_explicit(&fail_countdown, memory_order_relaxed) == 0)
         return false;
-    fail_countdown--;
-    return fail_countdown == 0;
+    return atomic_fetch_sub_explicit(&fail_countdown, 1, memory_order_relaxed) == 1;
 }
 
 uint64_t di_mem_fail_after(uint64_t n)

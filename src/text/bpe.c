@@ -95,9 +95,7 @@ static struct merge *slot_of(const struct di_bpe *bpe, int32_t left, int32_t rig
 void di_bpe_add_merge(struct di_bpe *bpe, int32_t left, int32_t right, int32_t merged)
 {
     struct merge *slot = slot_of(bpe, left, right);
-    int32_t rank = bpe->n_merges++;
-    if (slot->left < 0)
-        *slot = (struct merge){left, right, rank, merged};
+    *slot = (struct merge){left, right, bpe->n_merges++, merged};
 }
 
 di_status di_bpe_begin(const struct di_bpe *bpe, struct di_bpe_run **out, struct di_error *err)

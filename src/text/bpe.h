@@ -15,8 +15,8 @@ void di_bpe_close(struct di_bpe *bpe);
 
 /* Byte `byte` alone is token `id`. */
 void di_bpe_set_byte(struct di_bpe *bpe, uint8_t byte, int32_t id);
-/* Tokens left and right beside each other become `merged`. Ranks ascend with each call; a pair given twice keeps the
- * first. */
+/* Tokens left and right beside each other become `merged`. Ranks ascend with each call; a pair given twice has the
+ * later rank, as in the `tokenizers` package. */
 void di_bpe_add_merge(struct di_bpe *bpe, int32_t left, int32_t right, int32_t merged);
 
 di_status di_bpe_begin(const struct di_bpe *bpe, struct di_bpe_run **out, struct di_error *err);

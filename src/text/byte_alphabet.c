@@ -31,22 +31,24 @@ static int32_t char_to_byte(uint32_t code)
     return -1;
 }
 
-size_t di_alphabet_to_bytes(const char *text, size_t size, char *out)
+bool di_alphabet_to_bytes(const char *text, size_t size, char *out, size_t *len)
 {
     size_t at = 0, count = 0;
     while (at < size) {
-        size_t len;
+        size_t step;
         uint32_t code;
-        enum di_utf8_kind kind = di_utf8_next((const uint8_t *)text + at, size - at, &len, &code);
+        enum di_utf8_kind kind = di_utf8_next((const uint8_t *)text + at, size - at, &step, &code);
         int32_t byte = kind == DI_UTF8_CHAR ? char_to_byte(code) : -1;
         if (byte < 0) {
             memcpy(out, text, size);
-            return size;
+            *len = size;
+            return false;
         }
         out[count++] = (char)byte;
-        at += len;
+        at += step;
     }
-    return count;
+    *len = count;
+    return true;
 }
 
 size_t di_bytes_to_alphabet(const char *bytes, size_t size, char *out)

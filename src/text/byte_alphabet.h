@@ -11,9 +11,9 @@
 /* The character that stands for a byte. */
 uint32_t di_byte_to_char(uint8_t byte);
 
-/* Translates `text` to the bytes it stands for. out holds at least size bytes. If any character is outside the alphabet,
- * the text stands for itself: it is copied. Returns the length. */
-size_t di_alphabet_to_bytes(const char *text, size_t size, char *out);
+/* Translates `text` to the *len bytes it stands for. out holds at least size bytes. If any character is outside the
+ * alphabet, the text stands for itself: it is copied, and the result is false. */
+bool di_alphabet_to_bytes(const char *text, size_t size, char *out, size_t *len);
 
 /* The other way: out holds at least 2 * size bytes. Returns the length. */
 size_t di_bytes_to_alphabet(const char *bytes, size_t size, char *out);

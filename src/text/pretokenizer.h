@@ -2,7 +2,7 @@
  *
  * A sequence of splits, each a regular expression: matches and the gaps between them both become pieces, and the next
  * split cuts each piece anew, seeing nothing of its neighbours. Patterns are those of tokenizer.json;
- * see text/README.md for how Onigmo's classes are reproduced with PCRE2.
+ * text/pattern.h says which of them are read, and how Oniguruma's classes are reproduced with PCRE2.
  */
 #ifndef DI_TEXT_PRETOKENIZER_H
 #define DI_TEXT_PRETOKENIZER_H
@@ -17,7 +17,7 @@ struct di_pretokenizer_run; /* match state of one encode call */
 di_status di_pretokenizer_open(struct di_pretokenizer **out, struct di_error *err);
 void di_pretokenizer_close(struct di_pretokenizer *pre);
 
-/* Appends a split. The pattern is UTF-8. */
+/* Appends a split. The pattern is UTF-8; one that can match nothing is refused. */
 di_status di_pretokenizer_add(struct di_pretokenizer *pre, const char *pattern, struct di_error *err);
 
 di_status di_pretokenizer_begin(const struct di_pretokenizer *pre, struct di_pretokenizer_run **out,

@@ -6,7 +6,14 @@
 
 #include "base/mem.h"
 #include "text/byte_alphabet.h"
+#include "text/engram_folding.h"
+#include "text/tokenizer_json.h"
 #include "text/utf8.h"
+
+enum {
+    MAX_PARTS = 18,           /* characters of the longest decomposition, U+FDFA's */
+    PROTECTED_SPACE = 0xe000, /* what step 6 puts in place of a lone space, and step 8 makes a space again */
+};
 
 /* First appearances: open addressing over keys, which live in an arena. */
 struct key {
@@ -59,68 +66,104 @@ static bool is_blank(utf8proc_int32_t c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Steps 3 to 8 of section 13.1 in place on decomposed characters; returns the new count. */
-static size_t fold(utf8proc_int32_t *text, size_t count)
+static bool in_ranges(const struct di_fold_range *ranges, size_t count, utf8proc_int32_t c)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < count; i++) {
-        utf8proc_category_t category = utf8proc_category(text[i]);
-        if (category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME)
-            continue;
-        utf8proc_int32_t c = utf8proc_tolower(text[i]); /* decomposed text: one character becomes one */
-        if (is_blank(c)) {
-            if (kept > 0 && text[kept - 1] == ' ')
-                continue;
-            c = ' ';
-        }
-        text[kept++] = c;
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (ranges[middle].last < c)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    if (kept == 1 && text[0] == ' ')
+    return low < count && ranges[low].first <= c;
+}
+
+#define IN_RANGES(ranges, c) in_ranges((ranges), sizeof(ranges) / sizeof((ranges)[0]), (c))
+
+static bool is_mark(utf8proc_int32_t c)
+{
+    utf8proc_category_t category = utf8proc_category(c);
+    if (category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME)
+        return !IN_RANGES(di_fold_kept, c);
+    return IN_RANGES(di_fold_dropped, c);
+}
+
+/* One character to one: what the full mapping makes longer, U+0130, is decomposed before. */
+static utf8proc_int32_t lower(utf8proc_int32_t c)
+{
+    size_t count = sizeof di_fold_lower / sizeof di_fold_lower[0];
+    for (size_t i = 0; i < count && di_fold_lower[i].from <= c; i++)
+        if (di_fold_lower[i].from == c)
+            return di_fold_lower[i].to;
+    return utf8proc_tolower(c);
+}
+
+/* Steps 1 to 5 of section 13.1 for one more character. NFKC and then NFD is the compatibility decomposition; the order of
+ * marks, which it also settles, is of no account because they are dropped. */
+static di_status fold_char(utf8proc_int32_t c, utf8proc_int32_t *text, size_t *count, struct di_error *err)
+{
+    utf8proc_int32_t parts[MAX_PARTS] = {c};
+    int boundary = 0;
+    utf8proc_ssize_t n = 1;
+    if (!IN_RANGES(di_fold_whole, c))
+        n = utf8proc_decompose_char(c, parts, MAX_PARTS, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, &boundary);
+    if (n < 0 || n > MAX_PARTS)
+        return DI_FAIL(err, DI_ERR_INTERNAL, "U+%04X decomposes into %td characters", (unsigned)c, (ptrdiff_t)n);
+    for (utf8proc_ssize_t i = 0; i < n; i++) {
+        if (is_mark(parts[i]))
+            continue;
+        utf8proc_int32_t small = lower(parts[i]);
+        if (is_blank(small)) {
+            if (*count > 0 && text[*count - 1] == ' ')
+                continue;
+            small = ' ';
+        }
+        text[(*count)++] = small;
+    }
+    return DI_OK;
+}
+
+/* Steps 6 to 8 in place; returns the new count. */
+static size_t trim(utf8proc_int32_t *text, size_t count)
+{
+    size_t begin = 0, end = count;
+    if (count == 1 && text[0] == ' ')
         return 1; /* a lone space is kept */
-    size_t begin = 0, end = kept;
     while (begin < end && is_white_space(text[begin]))
         begin++;
     while (end > begin && is_white_space(text[end - 1]))
         end--;
     memmove(text, text + begin, (end - begin) * sizeof *text);
+    for (size_t i = 0; i < end - begin; i++)
+        if (text[i] == PROTECTED_SPACE) /* from the token's own text */
+            text[i] = ' ';
     return end - begin;
 }
 
 /* The key of a token whose bytes are valid UTF-8: normalised text, or the text itself where that is empty. */
 static di_status normal_key(struct builder *b, const char *bytes, size_t len, int32_t *id)
 {
-    size_t capacity = 64;
-    utf8proc_int32_t *chars = NULL;
-    for (;;) {
-        utf8proc_int32_t *grown = di_realloc_array(chars, capacity, sizeof *chars);
-        if (grown == NULL) {
-            free(chars);
-            return DI_FAIL_NOMEM(b->err, capacity * sizeof *chars);
-        }
-        chars = grown;
-        /* NFKC followed by NFD is the compatibility decomposition. */
-        utf8proc_ssize_t count = utf8proc_decompose((const utf8proc_uint8_t *)bytes, (utf8proc_ssize_t)len, chars,
-                                                    (utf8proc_ssize_t)capacity, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
-        if (count < 0) {
-            free(chars);
-            return DI_FAIL(b->err, DI_ERR_INTERNAL, "normalisation failed: %s", utf8proc_errmsg(count));
-        }
-        if ((size_t)count <= capacity) {
-            capacity = (size_t)count;
-            break;
-        }
-        capacity = (size_t)count;
+    size_t count = 0, used = 0;
+    di_status status = DI_OK;
+    /* The longest decomposition is MAX_PARTS characters of a character of three bytes; then 4 bytes for each. */
+    utf8proc_int32_t *chars = di_calloc(len + 1, MAX_PARTS * sizeof *chars);
+    if (chars == NULL)
+        return DI_FAIL_NOMEM(b->err, (len + 1) * MAX_PARTS * sizeof *chars);
+    for (size_t at = 0, step; at < len && status == DI_OK; at += step) {
+        uint32_t code;
+        di_utf8_next((const uint8_t *)bytes + at, len - at, &step, &code);
+        status = fold_char((utf8proc_int32_t)code, chars, &count, b->err);
     }
-    size_t kept = fold(chars, capacity), used = 0;
-    char *key = di_calloc(4 * kept + 1, 1);
-    if (key == NULL) {
-        free(chars);
-        return DI_FAIL_NOMEM(b->err, 4 * kept);
+    if (status == DI_OK) {
+        char *key = (char *)chars; /* at most as long as the characters it is made of */
+        count = trim(chars, count);
+        for (size_t i = 0; i < count; i++) {
+            utf8proc_int32_t c = chars[i];
+            used += di_utf8_put((uint32_t)c, key + used);
+        }
+        status = used != 0 ? id_of(b, key, used, id) : id_of(b, bytes, len, id);
     }
-    for (size_t i = 0; i < kept; i++)
-        used += di_utf8_put((uint32_t)chars[i], key + used);
-    di_status status = used != 0 ? id_of(b, key, used, id) : id_of(b, bytes, len, id);
-    free(key);
     free(chars);
     return status;
 }
@@ -138,10 +181,14 @@ static bool shows_replacement(const char *bytes, size_t len)
     return false;
 }
 
-static di_status map_token(struct builder *b, const char *bytes, size_t len, int32_t *id)
+static di_status map_token(struct builder *b, const struct di_token *token, int32_t *id)
 {
+    const char *bytes = token->bytes;
+    size_t len = token->len;
     if (!shows_replacement(bytes, len))
         return normal_key(b, bytes, len, id);
+    if (token->literal)
+        return id_of(b, bytes, len, id);
     char *raw = di_calloc(2 * len + 1, 1); /* the vocabulary's own spelling */
     if (raw == NULL)
         return DI_FAIL_NOMEM(b->err, 2 * len);
@@ -161,13 +208,11 @@ di_status di_token_map_build(const di_tokenizer *tok, int32_t vocab_size, int32_
     b.table = di_calloc(capacity, sizeof *b.table);
     di_status status = b.table != NULL ? DI_OK : DI_FAIL_NOMEM(err, capacity * sizeof *b.table);
     for (int32_t id = 0; id < vocab_size && status == DI_OK; id++) {
-        size_t len;
-        const char *bytes = di_tokenizer_token_bytes(tok, id, &len);
-        if (bytes == NULL)
+        if (id >= tok->vocab_size || tok->tokens[id].bytes == NULL)
             status = DI_FAIL(err, DI_ERR_FORMAT, "the tokenizer has no token of id %d, which Engram's token map needs",
                              id);
         else
-            status = map_token(&b, bytes, len, &map[id]);
+            status = map_token(&b, &tok->tokens[id], &map[id]);
     }
     *n_compressed = b.next_id;
     free(b.table);

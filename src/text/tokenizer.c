@@ -155,7 +155,7 @@ bool di_tokenizer_is_special(const di_tokenizer *tok, int32_t id)
     return id >= 0 && id < tok->vocab_size && tok->tokens[id].special;
 }
 
-int32_t di_tokenizer_find(const di_tokenizer *tok, const char *text)
+int32_t di_tokenizer_find_added(const di_tokenizer *tok, const char *text)
 {
     size_t len = strlen(text);
     for (int32_t level = 0; level < 2; level++) {
@@ -163,5 +163,17 @@ int32_t di_tokenizer_find(const di_tokenizer *tok, const char *text)
         if (tok->added[level] != NULL && len != 0 && di_trie_longest(tok->added[level], text, len, &id) == len)
             return id;
     }
-    return di_tokenizer_lookup(tok, text, len);
+    return -1;
+}
+
+int32_t di_tokenizer_find(const di_tokenizer *tok, const char *text)
+{
+    size_t len = strlen(text);
+    int32_t found = di_tokenizer_find_added(tok, text);
+    if (found < 0)
+        found = di_tokenizer_lookup(tok, text, len);
+    for (int32_t id = 0; id < tok->vocab_size && found < 0; id++)
+        if (tok->tokens[id].literal && tok->tokens[id].len == len && memcmp(tok->tokens[id].bytes, text, len) == 0)
+            found = id;
+    return found;
 }

@@ -38,6 +38,24 @@ static di_status expect_text(const json_t *object, const char *path, const char 
     return DI_OK;
 }
 
+/* No field but those of `known` (ends with NULL): what an unknown one would mean cannot be honoured. */
+static di_status expect_known(const json_t *object, const char *path, const char *const known[], struct di_error *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach ((json_t *)(uintptr_t)object, key, value) {
+        size_t i = 0;
+        while (known[i] != NULL && strcmp(known[i], key) != 0)
+            i++;
+        if (known[i] == NULL)
+            return DI_FAIL(err, DI_ERR_UNSUPPORTED, "%s%s%s is a field that this library does not know", path,
+                           path[0] != '\0' ? "." : "", key);
+    }
+    return DI_OK;
+}
+
+static const char *const byte_level_fields[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
+
 /* ---------------------------------------------------------------------------------------------------------------------
  * Tokens. */
 
@@ -47,7 +65,8 @@ static di_status set_token(struct di_tokenizer *tok, int32_t id, const char *tex
     char *bytes = di_arena_alloc(&tok->arena, size + 1, 1);
     if (bytes == NULL)
         return DI_FAIL_NOMEM(err, size);
-    tok->tokens[id].len = (uint32_t)di_alphabet_to_bytes(text, size, bytes);
+    tok->tokens[id].literal = !di_alphabet_to_bytes(text, size, bytes, &size);
+    tok->tokens[id].len = (uint32_t)size;
     tok->tokens[id].bytes = bytes;
     return DI_OK;
 }
@@ -118,21 +137,47 @@ static di_status load_vocab(struct di_tokenizer *tok, json_t *vocab, struct di_e
         if (tok->tokens[id].bytes != NULL)
             return DI_FAIL(err, DI_ERR_FORMAT, "model.vocab: token \"%s\" has the id %d of another token", text, id);
         DI_TRY(set_token(tok, id, text, err));
-        *lookup_slot(tok, tok->tokens[id].bytes, tok->tokens[id].len) = id;
+        if (!tok->tokens[id].literal)
+            *lookup_slot(tok, tok->tokens[id].bytes, tok->tokens[id].len) = id;
     }
     return DI_OK;
 }
 
-static di_status load_added(struct di_tokenizer *tok, const json_t *added, struct di_error *err)
+/* The `tokenizers` package numbers added tokens itself: content that the vocabulary has keeps its id there, other content
+ * gets the next one free. A file that says otherwise means something that the package does not do. */
+static di_status check_added(const struct di_tokenizer *tok, const json_t *vocab, const char *path, const char *content,
+                             int64_t id, int64_t next, struct di_error *err)
+{
+    const json_t *base = json_object_get(vocab, content);
+    int64_t expected = base != NULL ? json_integer_value(base) : next;
+    if (content[0] == '\0')
+        return DI_FAIL(err, DI_ERR_FORMAT, "%s.content is missing or empty", path);
+    if (tok->tokens[id].added)
+        return DI_FAIL(err, DI_ERR_FORMAT, "%s.id %lld is given twice", path, (long long)id);
+    if (di_tokenizer_find_added(tok, content) >= 0)
+        return DI_FAIL(err, DI_ERR_FORMAT, "%s.content \"%s\" is given twice", path, content);
+    if (id != expected)
+        return DI_FAIL(err, DI_ERR_UNSUPPORTED, "%s.id is %lld; the vocabulary and the order of the list make it %lld",
+                       path, (long long)id, (long long)expected);
+    if (base == NULL && tok->tokens[id].bytes != NULL)
+        return DI_FAIL(err, DI_ERR_FORMAT, "%s.id %lld is that of another token of model.vocab", path, (long long)id);
+    return DI_OK;
+}
+
+static di_status load_added(struct di_tokenizer *tok, const json_t *vocab, const json_t *added, struct di_error *err)
 {
     size_t index;
     json_t *entry;
+    int64_t next = (int64_t)json_object_size(vocab);
+    static const char *const known[] = {"id",     "content",    "single_word", "lstrip",
+                                        "rstrip", "normalized", "special",     NULL};
     json_array_foreach (added, index, entry) {
         char path[48];
         const char *content;
         int64_t id;
         bool special, normalized;
         snprintf(path, sizeof path, "added_tokens[%zu]", index);
+        DI_TRY(expect_known(entry, path, known, err));
         DI_TRY(di_json_get_i64(entry, path, "id", &id, err));
         DI_TRY(di_json_get_string_opt(entry, path, "content", "", &content, err));
         DI_TRY(di_json_get_bool_opt(entry, path, "special", false, &special, err));
@@ -140,11 +185,9 @@ static di_status load_added(struct di_tokenizer *tok, const json_t *added, struc
         DI_TRY(expect_false(entry, path, "single_word", err));
         DI_TRY(expect_false(entry, path, "lstrip", err));
         DI_TRY(expect_false(entry, path, "rstrip", err));
-        if (content[0] == '\0')
-            return DI_FAIL(err, DI_ERR_FORMAT, "%s.content is missing or empty", path);
+        DI_TRY(check_added(tok, vocab, path, content, id, next, err));
+        next = id >= next ? id + 1 : next;
         struct di_token *token = &tok->tokens[id];
-        if (token->added)
-            return DI_FAIL(err, DI_ERR_FORMAT, "%s.id %lld is given twice", path, (long long)id);
         DI_TRY(set_token(tok, (int32_t)id, content, err));
         token->added = true;
         token->special = special;
@@ -227,12 +270,16 @@ static di_status load_split(struct di_tokenizer *tok, const json_t *step, const 
 {
     const json_t *pattern;
     const char *regex;
+    static const char *const known[] = {"type", "pattern", "behavior", "invert", NULL};
+    static const char *const known_patterns[] = {"Regex", NULL};
+    DI_TRY(expect_known(step, path, known, err));
     DI_TRY(expect_text(step, path, "behavior", "Isolated", err));
     DI_TRY(expect_false(step, path, "invert", err));
     DI_TRY(di_json_get_object(step, path, "pattern", &pattern, err));
     DI_TRY(di_json_get_string_opt(pattern, path, "Regex", NULL, &regex, err));
     if (regex == NULL)
         return DI_FAIL(err, DI_ERR_UNSUPPORTED, "%s.pattern has no Regex", path);
+    DI_TRY(expect_known(pattern, path, known_patterns, err));
     di_status status = di_pretokenizer_add(tok->pre, regex, err);
     return status == DI_OK ? DI_OK : DI_PREFIX(err, status, "%s", path);
 }
@@ -240,6 +287,7 @@ static di_status load_split(struct di_tokenizer *tok, const json_t *step, const 
 static di_status load_byte_level(const json_t *step, const char *path, struct di_error *err)
 {
     bool use_regex;
+    DI_TRY(expect_known(step, path, byte_level_fields, err));
     DI_TRY(expect_false(step, path, "add_prefix_space", err));
     DI_TRY(di_json_get_bool_opt(step, path, "use_regex", true, &use_regex, err));
     if (use_regex)
@@ -252,7 +300,9 @@ static di_status load_pre_tokenizer(struct di_tokenizer *tok, const json_t *root
 {
     const json_t *pre, *steps;
     size_t index, count;
+    static const char *const known[] = {"type", "pretokenizers", NULL};
     DI_TRY(di_json_get_object(root, "", "pre_tokenizer", &pre, err));
+    DI_TRY(expect_known(pre, "pre_tokenizer", known, err));
     DI_TRY(expect_text(pre, "pre_tokenizer", "type", "Sequence", err));
     steps = json_object_get(pre, "pretokenizers");
     count = json_array_size(steps);
@@ -279,7 +329,19 @@ static di_status load_pre_tokenizer(struct di_tokenizer *tok, const json_t *root
 static di_status load_model(struct di_tokenizer *tok, const json_t *root, struct di_error *err)
 {
     const json_t *model;
+    static const char *const known[] = {"type",
+                                        "dropout",
+                                        "unk_token",
+                                        "continuing_subword_prefix",
+                                        "end_of_word_suffix",
+                                        "fuse_unk",
+                                        "byte_fallback",
+                                        "ignore_merges",
+                                        "vocab",
+                                        "merges",
+                                        NULL};
     DI_TRY(di_json_get_object(root, "", "model", &model, err));
+    DI_TRY(expect_known(model, "model", known, err));
     DI_TRY(expect_text(model, "model", "type", "BPE", err));
     DI_TRY(expect_null(model, "model.", "dropout", err));
     DI_TRY(expect_null(model, "model.", "unk_token", err));
@@ -303,7 +365,7 @@ static di_status load_model(struct di_tokenizer *tok, const json_t *root, struct
     DI_TRY(count_ids(tok, vocab, added, err));
     DI_TRY(load_vocab(tok, vocab, err));
     DI_TRY(load_merges(tok, vocab, merges, err));
-    return load_added(tok, added, err);
+    return load_added(tok, vocab, added, err);
 }
 
 /* null, or as in the released file a Sequence of none. */
@@ -311,6 +373,8 @@ static di_status expect_no_normalizer(const json_t *root, struct di_error *err)
 {
     const json_t *normalizer = json_object_get(root, "normalizer");
     const json_t *steps = json_object_get(normalizer, "normalizers");
+    static const char *const known[] = {"type", "normalizers", NULL};
+    DI_TRY(expect_known(normalizer, "normalizer", known, err));
     if (json_is_array(steps) && json_array_size(steps) == 0)
         return expect_text(normalizer, "normalizer", "type", "Sequence", err);
     return expect_null(root, "", "normalizer", err);
@@ -318,12 +382,26 @@ static di_status expect_no_normalizer(const json_t *root, struct di_error *err)
 
 static di_status parse_root(struct di_tokenizer *tok, const json_t *root, struct di_error *err)
 {
-    const json_t *decoder;
+    const json_t *decoder, *post = json_object_get(root, "post_processor");
+    const char *version;
+    static const char *const known[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
+                                        "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
     if (!json_is_object(root))
         return DI_FAIL(err, DI_ERR_FORMAT, "not a JSON object");
+    DI_TRY(expect_known(root, "", known, err));
+    DI_TRY(di_json_get_string_opt(root, "", "version", "1.0", &version, err));
+    if (strcmp(version, "1.0") != 0)
+        return DI_FAIL(err, DI_ERR_UNSUPPORTED, "version is \"%s\"; this library reads \"1.0\"", version);
+    DI_TRY(expect_null(root, "", "truncation", err));
+    DI_TRY(expect_null(root, "", "padding", err));
+    if (post != NULL && !json_is_null(post)) { /* that of byte-level BPE moves offsets, which nobody here looks at */
+        DI_TRY(expect_text(post, "post_processor", "type", "ByteLevel", err));
+        DI_TRY(expect_known(post, "post_processor", byte_level_fields, err));
+    }
     DI_TRY(expect_no_normalizer(root, err));
     DI_TRY(di_json_get_object(root, "", "decoder", &decoder, err));
     DI_TRY(expect_text(decoder, "decoder", "type", "ByteLevel", err));
+    DI_TRY(expect_known(decoder, "decoder", byte_level_fields, err));
     DI_TRY(load_pre_tokenizer(tok, root, err));
     return load_model(tok, root, err);
 }

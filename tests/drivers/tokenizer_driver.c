@@ -3,22 +3,26 @@
  *   E 0|1 HEX      encode the bytes, special tokens parsed or not        -> ids, or "! message"
  *   D 0|1 IDS      stream the ids, special tokens skipped or not         -> pieces in hex, one per id and the end's,
  *                                                                           separated by |
+ *   P HEX          cut the bytes by the file's patterns                  -> lengths of the pieces in bytes
  *   M VOCAB        compressed token map                                  -> count, then the ids
  *   T 0|1 N HEX    encode the bytes repeated N times                     -> number of ids and seconds of the fastest of 3
  */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "text/token_map.h"
+#include "text/tokenizer_json.h"
 
 static size_t unhex(const char *hex, char *out)
 {
     size_t n = 0;
-    unsigned byte;
-    while (sscanf(hex + 2 * n, "%2x", &byte) == 1)
-        out[n++] = (char)byte;
+    for (; isxdigit((unsigned char)hex[2 * n]); n++) {
+        char pair[3] = {hex[2 * n], hex[2 * n + 1], 0};
+        out[n] = (char)strtol(pair, NULL, 16);
+    }
     return n;
 }
 
@@ -34,6 +38,27 @@ static void encode(const di_tokenizer *tok, const char *line)
         printf("%d ", ids.ids[i]);
     printf("\n");
     di_token_list_free(&ids);
+    free(text);
+}
+
+static di_status print_length(void *user, const char *piece, size_t len, struct di_error *err)
+{
+    (void)user, (void)piece, (void)err;
+    printf("%zu ", len);
+    return DI_OK;
+}
+
+static void pieces(const di_tokenizer *tok, const char *line)
+{
+    struct di_error err = {0};
+    struct di_pretokenizer_run *run = NULL;
+    char *text = malloc(strlen(line) + 1);
+    size_t len = unhex(line + 2, text);
+    if (di_pretokenizer_begin(tok->pre, &run, &err) != DI_OK ||
+        di_pretokenizer_split(run, text, len, print_length, NULL, &err) != DI_OK)
+        printf("! %s", err.message);
+    printf("\n");
+    di_pretokenizer_end(run);
     free(text);
 }
 
@@ -125,6 +150,8 @@ int main(int argc, char **argv)
             decode(tok, line);
         else if (line[0] == 'M')
             token_map(tok, atoi(line + 2));
+        else if (line[0] == 'P')
+            pieces(tok, line);
         else
             timed(tok, line);
         fflush(stdout);

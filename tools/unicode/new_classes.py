@@ -2,7 +2,7 @@
 
     python tools/unicode/new_classes.py CODE_POINTS > src/text/new_characters.h
 
-`tokenizers` 0.23 matches with Onigmo's tables of Unicode 16, PCRE2 10.42 (Debian 12) with Unicode 14. CODE_POINTS is the file
+`tokenizers` 0.23 matches with Oniguruma's tables of Unicode 16, PCRE2 10.42 (Debian 12) with Unicode 14. CODE_POINTS is the file
 that `pcre2_unassigned` prints: one hexadecimal code point a line that PCRE2 holds for unassigned. Each is asked of
 `tokenizers` itself, so the table is right by construction.
 """
