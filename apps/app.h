@@ -1,4 +1,4 @@
-/* apps/app.h - what the commands of `deepinfer` share: arguments, errors, exit codes. docs/cli.md is the manual. */
+/* apps/app.h - what the commands of `deepinfer` share: exit codes, errors, files. docs/cli.md is the manual. */
 #ifndef APP_H
 #define APP_H
 
@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "args.h"
 #include "deepinfer/deepinfer.h"
 
 enum app_exit {
@@ -16,46 +17,26 @@ enum app_exit {
     APP_INTERRUPTED = 130 /* SIGINT */
 };
 
-/* An option that a command has besides the engine's. */
-struct app_option {
-    const char *name;  /* without the dashes */
-    const char *value; /* name of its value in the help, NULL for a switch */
-    const char *help;
-};
-
-struct app_args {
-    const char *command;
-    const struct app_option *own; /* ended by a NULL name */
-    const char *values[32];       /* per own option: its value, "" for a switch given, NULL if absent */
-    di_options *engine;
-};
-
-/* Reads argv behind the command's name: own options, and every option of the engine as --name VALUE or --name=VALUE.
- * On failure the message is printed and an exit code returned; APP_OK otherwise. Free args->engine afterwards. */
-int app_parse(struct app_args *args, int argc, char **argv);
-const char *app_value(const struct app_args *args, const char *name); /* NULL if absent */
-bool app_has(const struct app_args *args, const char *name);
-
-/* Prints the help of a command: its usage line, own options, and the engine's. */
-void app_help(const char *usage, const struct app_option *own);
-
-/* "deepinfer: error: ..." on stderr, or with --json one JSON object. Returns `code`. */
+/* "deepinfer: error: ..." on stderr, or one JSON object where args asks for it. Returns `code`. args may be NULL. */
 int app_error(const struct app_args *args, int code, const struct di_error *err);
+int app_fail(const struct app_args *args, int code, di_status status, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* An option or argument that makes no sense. */
 int app_usage(const struct app_args *args, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The exit code of a failure while a model was being opened. */
+/* The exit code of a failure while a model was being opened, and of one that its input may have caused. */
 int app_open_code(const struct di_error *err);
+int app_input_code(const struct di_error *err);
 
-/* Strict numbers: the whole text, finite, in range; the message names the option. */
-int app_int(const struct app_args *args, const char *name, int64_t low, int64_t high, int64_t fallback, int64_t *out);
-int app_u64(const struct app_args *args, const char *name, uint64_t *out);
-int app_real(const struct app_args *args, const char *name, double fallback, double *out);
-
-/* A file's bytes, "-" for standard input; zero-terminated, from malloc. */
+/* A file's bytes, "-" for standard input; zero-terminated, from malloc; NULL on failure. */
 int app_read_file(const struct app_args *args, const char *path, char **data, size_t *size);
-/* A JSON list of token ids. */
+/* A JSON list of token ids: at least one. */
 int app_read_ids(const struct app_args *args, const char *path, di_token_list *ids);
+/* That they are tokens of the model; names the file and the index. */
+int app_check_ids(const struct app_args *args, const char *path, const di_token_list *ids, int32_t vocab_size);
 
-/* Flushes stdout; a full disk or a closed pipe is APP_FAILED, with a message. */
+/* Writes to standard output at once. False if that failed; app_finish_stdout() then says why. */
+bool app_write(const char *text, size_t len);
+/* Flushes standard output; a full disk or a closed pipe is APP_FAILED, with a message. Else `code`. */
 int app_finish_stdout(const struct app_args *args, int code);
 
 int cmd_run(int argc, char **argv);

@@ -101,29 +101,34 @@ static void print_tables(json_t *root)
     print_memory(json_object_get(root, "memory"));
 }
 
-int cmd_inspect(int argc, char **argv)
+static int print_plan(const struct app_args *args, const char *json)
 {
-    struct app_args args = {.command = "inspect", .own = own_options};
-    struct di_error err = {0};
-    char *json = NULL;
-    if (argc > 0 && strcmp(argv[0], "--help") == 0) {
-        app_help("inspect [--model MODEL] [--json]", own_options);
+    if (args_has(args, "json")) {
+        app_write(json, strlen(json));
+        app_write("\n", 1);
         return APP_OK;
     }
-    int code = app_parse(&args, argc, argv);
-    if (code == APP_OK && di_inspect(NULL, args.engine, &json, &err) != DI_OK)
-        code = app_error(&args, app_open_code(&err), &err);
-    if (code == APP_OK) {
-        if (app_has(&args, "json")) {
-            printf("%s\n", json);
-        } else {
-            json_t *root = json_loads(json, 0, NULL);
-            print_tables(root);
-            json_decref(root);
-        }
-        code = app_finish_stdout(&args, code);
+    json_t *root = json_loads(json, 0, NULL);
+    if (root == NULL)
+        return app_fail(args, APP_FAILED, DI_ERR_NOMEM, "out of memory while reading the plan");
+    print_tables(root);
+    json_decref(root);
+    return APP_OK;
+}
+
+int cmd_inspect(int argc, char **argv)
+{
+    struct app_args args = {.command = "inspect", .usage = "inspect [--model MODEL] [--json]", .own = own_options};
+    struct di_error err = {0};
+    char *json = NULL;
+    int code;
+    if (args_parse(&args, argc, argv, &code)) {
+        if (di_inspect(NULL, args.engine, &json, &err) == DI_OK)
+            code = app_finish_stdout(&args, print_plan(&args, json));
+        else
+            code = app_error(&args, app_open_code(&err), &err);
     }
     free(json);
-    di_options_free(args.engine);
+    args_free(&args);
     return code;
 }

@@ -54,6 +54,42 @@ static int32_t find_row(const char *name)
     return -1;
 }
 
+/* Edits (one character inserted, dropped or changed) that turn a into b. */
+static size_t edits(const char *a, const char *b)
+{
+    size_t row[64], n = strlen(b);
+    if (n >= sizeof row / sizeof row[0])
+        return SIZE_MAX;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+        }
+    }
+    return row[n];
+}
+
+/* The option that was probably meant, or NULL. */
+static const char *nearest_name(const char *name)
+{
+    const char *nearest = NULL;
+    size_t best = strlen(name) / 3 < 3 ? strlen(name) / 3 : 3; /* more is no typing error */
+    for (int32_t i = 0; i < OPTION_COUNT; i++) {
+        size_t distance = edits(name, registry[i].info.name);
+        if (distance < best || (distance == best && nearest == NULL)) {
+            best = distance;
+            nearest = registry[i].info.name;
+        }
+    }
+    return nearest;
+}
+
 /* True if `value` is one of the words of "a|b|c". */
 static bool is_choice(const char *choices, const char *value)
 {
@@ -72,7 +108,8 @@ static bool is_int_in(const char *range, const char *value)
 {
     long long low, high;
     char *end;
-    if (sscanf(range, "%lld..%lld", &low, &high) != 2 || value[0] == '\0' || value[0] == ' ' || value[0] == '+')
+    char first = value[value[0] == '-'];
+    if (sscanf(range, "%lld..%lld", &low, &high) != 2 || first < '0' || first > '9') /* strtoll would skip spaces */
         return false;
     errno = 0;
     long long number = strtoll(value, &end, 10);
@@ -137,8 +174,12 @@ void di_options_free(di_options *options)
 di_status di_options_set(di_options *options, const char *name, const char *value, struct di_error *err)
 {
     int32_t index = find_row(name);
-    if (index < 0)
-        return DI_FAIL(err, DI_ERR_NOT_FOUND, "unknown option \"%s\"", name);
+    if (index < 0) {
+        const char *nearest = nearest_name(name);
+        return DI_FAIL(err, DI_ERR_NOT_FOUND, "unknown option \"%s\"%s%s%s", name,
+                       nearest != NULL ? "; did you mean \"" : "", nearest != NULL ? nearest : "",
+                       nearest != NULL ? "\"?" : "");
+    }
     DI_TRY(check_value(&registry[index], "option", name, value, err));
     return store(options, index, value, err);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -61,13 +62,25 @@ USAGE = {
     "infinite temperature": (["--prompt", "x", "--temperature", "inf"], "temperature"),
     "negative temperature": (["--prompt", "x", "--temperature=-1"], "temperature"),
     "trailing junk": (["--prompt", "x", "--temperature", "1x"], '"1x"'),
-    "negative max-tokens": (["--prompt", "x", "--max-tokens", "-3"], "max_tokens"),
-    "zero max-tokens": (["--prompt", "x", "--max-tokens", "0"], "max_tokens"),
+    "hexadecimal temperature": (["--prompt", "x", "--temperature", "0x1p1"], "--temperature"),
+    "temperature with a space": (["--prompt", "x", "--temperature", "\n1"], "--temperature"),
+    "negative max-tokens": (["--prompt", "x", "--max-tokens", "-3"], '--max-tokens: "-3"'),
+    "zero max-tokens": (["--prompt", "x", "--max-tokens", "0"], "--max-tokens"),
+    "huge max-tokens": (["--prompt", "x", "--max-tokens", "2147483648"], "--max-tokens"),
+    "max-tokens with a tab": (["--prompt", "x", "--max-tokens", "\t3"], "--max-tokens"),
     "bad seed": (["--prompt", "x", "--seed", "-1"], "--seed"),
-    "empty prompt": (["--prompt", ""], "empty"),
+    "huge seed": (["--prompt", "x", "--seed", "18446744073709551616"], "--seed"),
+    "empty prompt": (["--prompt", ""], "option --prompt: the prompt is empty"),
+    "empty prompt file": (["--prompt-file", "/dev/null"], "--prompt-file: /dev/null is empty"),
+    "missing prompt file": (["--prompt-file", "/no/such/prompt"], "/no/such/prompt: No such file"),
+    "a folder as prompt": (["--prompt-file", "/"], "/: Is a directory"),
     "bad bos": (["--prompt", "x", "--bos", "maybe"], "--bos"),
     "bad mode": (["--prompt", "x", "--mode", "exact"], "oracle|native"),
     "bad threads": (["--prompt", "x", "--threads", "many"], "threads"),
+    "threads with a tab": (["--prompt", "x", "--threads", "\t2"], "threads"),
+    "empty model": (["--prompt", "x", "--model", ""], "model"),
+    "beginning of a name": (["--prompt", "x", "--temp", "1"], "did you mean --temperature"),
+    "no such thing": (["--prompt", "x", "--xyz"], "unknown option --xyz; see deepinfer help run"),
     "context too long": (["--prompt", "x", "--max-model-len", "4096"], "max-model-len"),
     "prompt too long": (["--prompt", "word " * 3000], "max-model-len is 2048"),
     "value for a switch": (["--prompt", "x", "--stats=1"], "--stats takes no value"),
@@ -89,11 +102,35 @@ def test_usage_errors(args, culprit):
 def test_commands():
     assert run_cli().returncode == 2
     assert run_cli("no-such-command").returncode == 2
+    assert b"did you mean inspect" in run_cli("inspct").stderr
+    assert b"unknown option --json" in run_cli("options", "--json").stderr
     assert run_cli("--version").stdout.startswith(b"deepinfer ")
     for command in ("run", "inspect", "trace", "options"):
         done = run_cli("help", command)
         assert done.returncode == 0 and f"deepinfer {command}".encode() in done.stdout
     assert run_cli("help", "nothing").returncode == 2
+    for args in (("--help",), ("--model", MICRO, "--help"), ("--prompt", "x", "-h")):
+        done = run_cli("run", *args)
+        assert done.returncode == 0 and done.stdout.startswith(b"usage: deepinfer run") and done.stderr == b""
+        assert b"--max-batched-tokens" in done.stdout  # the engine's options are there too
+
+
+def test_the_word_behind_an_option_is_its_value():
+    done = run("--prompt", "--json", "--max-tokens", 1, "--seed", 1)
+    assert done.returncode == 0 and not done.stdout.startswith(b"{")
+    done = run("--prompt", "--json", "--bogus")  # an error further on: the parse has not come to an end
+    assert done.returncode == 2 and b"bogus" in done.stderr
+    last = generated("--prompt=x", "--max-tokens=9", "--max-tokens=2", "--ignore-eos")
+    assert last["usage"]["completion_tokens"] == 2
+
+
+def test_json_errors_are_json_whatever_was_typed():
+    done = run_cli("run", "--json", "--temperature", b"\xff\xfe".decode(errors="surrogateescape"))
+    assert json.loads(done.stderr)["error"]["message"] == 'option --temperature: "??" is not a finite number of at least 0'
+    done = run_cli("run", "--json", "--temperature", "x" + "\u00e9" * 400)  # cut within a character
+    assert json.loads(done.stderr)["error"]["message"].startswith('option --temperature: "x\u00e9')
+    done = run("--prompt-file", "/no/such/prompt", "--json")
+    assert json.loads(done.stderr)["error"]["code"] == "DI_ERR_NOT_FOUND"
 
 
 def test_environment_variables_are_checked():
@@ -112,7 +149,9 @@ def test_environment_variables_are_checked():
 
 def test_invalid_utf8_prompt_names_the_byte():
     done = run("--prompt-file", "-", input=b"good \xff bad")
-    assert done.returncode == 2 and b"byte 5" in done.stderr
+    assert done.returncode == 2 and b"standard input" in done.stderr and b"byte 5" in done.stderr
+    done = run("--prompt", b"abc\xc3".decode(errors="surrogateescape"))
+    assert done.returncode == 2 and b"--prompt" in done.stderr and b"byte 3" in done.stderr
 
 
 def test_ids_files(tmp_path):
@@ -123,12 +162,21 @@ def test_ids_files(tmp_path):
         '{"a": 1}': ("list",),
         "[0, ": ("line 1",),
         "[]": ("empty",),
+        "[0, 99999999999]": ("99999999999", "index 1"),
+        '[0, "1"]': ("index 1",),
+        "[true]": ("index 0",),
+        "": ("line 1",),
+        "[0] [1]": ("line 1",),
     }
     for text, culprits in cases.items():
         done = run("--ids", write_ids(tmp_path / "ids.json", text))
         assert done.returncode == 2, text
-        for culprit in culprits:
+        for culprit in ("ids.json", *culprits):
             assert culprit in done.stderr.decode(), (text, done.stderr)
+        traced = run_cli("trace", "--model", MICRO, "--ids", tmp_path / "ids.json", "--out", tmp_path / "out")
+        assert (traced.returncode, traced.stderr) == (2, done.stderr)  # the same messages
+    done = run("--ids", "-", "--max-tokens", 1, input=b"[0, 5]")
+    assert done.returncode == 0, done.stderr
     done = run("--ids", tmp_path / "missing.json")
     assert done.returncode == 2 and b"missing.json" in done.stderr
 
@@ -169,8 +217,34 @@ def test_same_seed_same_tokens_whatever_the_chunks():
     first = generated(*args, "--seed", 11)
     assert generated(*args, "--seed", 11, "--max-batched-tokens", 7, "--threads", 1)["token_ids"] == first["token_ids"]
     assert generated(*args, "--seed", 12)["token_ids"] != first["token_ids"]
+    greedy = [generated(*args, "--temperature", 0, *more)["token_ids"] for more in ((), ("--seed", 5))]
+    assert greedy[0] == greedy[1] != first["token_ids"]
     drawn = generated(*args)
     assert generated(*args, "--seed", drawn["seed"])["token_ids"] == drawn["token_ids"]
+
+
+def test_every_piece_of_the_stream_is_utf8():
+    """A read from a pipe gives whole writes: each of them must decode alone, though the tokens are pieces of characters."""
+    split = 0
+    for seed in range(4):
+        args = [COMMAND, "run", "--model", MICRO, "--prompt", "é", "--seed", str(seed), "--max-tokens", "200", "--ignore-eos"]
+        process = subprocess.Popen(args, stdout=subprocess.PIPE)
+        while piece := os.read(process.stdout.fileno(), 1 << 20):
+            piece.decode()
+            split += 1
+        process.stdout.close()
+        assert process.wait(timeout=60) == 0
+    assert split > 4  # it did stream
+
+
+def test_json_has_every_key():
+    result = generated("--prompt", "x", "--max-tokens", 3)
+    assert set(result) == {
+        "text", "token_ids", "prompt_token_ids", "finish_reason", "usage", "seed", "identity", "timings",
+    }  # fmt: skip
+    assert all(seconds > 0 for seconds in result["timings"].values()) and len(result["timings"]) == 2
+    documented = (ROOT / "docs" / "cli.md").read_text()
+    assert all(f"`{key}`" in documented for key in result)
 
 
 def test_stats_go_to_stderr():
@@ -178,28 +252,66 @@ def test_stats_go_to_stderr():
     assert done.returncode == 0 and b"tokens/s" in done.stderr and b"18446744073709551615" in done.stderr
 
 
-def test_full_disk_is_noticed():
+OUTPUTS = [
+    ("--version",),
+    ("help",),
+    ("help", "run"),
+    ("options",),
+    ("inspect", "--model", MICRO),
+    ("inspect", "--model", MICRO, "--json"),
+    ("run", "--model", MICRO, "--prompt", "x", "--max-tokens", "3"),
+    ("run", "--model", MICRO, "--prompt", "x", "--max-tokens", "3", "--json"),
+]
+
+
+@pytest.mark.parametrize("args", OUTPUTS, ids=lambda args: " ".join(map(str, args[:1] + args[3:])))
+def test_output_that_cannot_be_written_is_an_error(args):
     with open("/dev/full", "wb") as full:
-        done = run("--prompt", "x", "--max-tokens", 3, stdout=full, stderr=subprocess.PIPE, capture_output=False)
-        assert done.returncode == 1 and b"standard output" in done.stderr
-        done = run_cli("inspect", "--model", MICRO, stdout=full, stderr=subprocess.PIPE, capture_output=False)
-        assert done.returncode == 1
+        done = run_cli(*args, stdout=full, stderr=subprocess.PIPE, capture_output=False)
+    assert done.returncode == 1 and b"standard output" in done.stderr and b"No space left" in done.stderr
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = run_cli(*args, stdout=writer, stderr=subprocess.PIPE, capture_output=False)
+    os.close(writer)
+    assert done.returncode == 1 and b"standard output" in done.stderr and b"Broken pipe" in done.stderr
+
+
+def interrupted(first_bytes: int, *args):
+    """Starts a long run, waits for some output, interrupts it: (exit code, standard output, standard error)."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("DEEPINFER_")}
+    command = [COMMAND, "run", "--model", TINY, "--prompt", "She was", "--max-tokens", "4000", "--ignore-eos", "--seed", "1", *args]
+    # bufsize 0: communicate() reads the pipe past what a buffered reader has taken ahead
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean, bufsize=0)
+    shown = b""
+    while len(shown) < first_bytes and (piece := process.stdout.read(first_bytes - len(shown))):
+        shown += piece
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=60)
+    return process.returncode, shown + rest, errors
 
 
 def test_interrupt_keeps_what_was_shown():
+    code, shown, errors = interrupted(20)
+    assert code == 130, errors
+    assert errors == b"" and len(shown) >= 20 and shown.endswith(b"\n")
+    whole = run_cli("run", "--model", TINY, "--prompt", "She was", "--max-tokens", 200, "--ignore-eos", "--seed", 1).stdout.decode()
+    text = shown.decode().removesuffix("\n")
+    assert len(whole) > 200 and text[:200] == whole[: len(text[:200])]  # a beginning of the uninterrupted text
+
+
+def test_interrupt_with_json():
     clean = {k: v for k, v in os.environ.items() if not k.startswith("DEEPINFER_")}
-    process = subprocess.Popen(
-        [COMMAND, "run", "--model", TINY, "--prompt", "She was", "--max-tokens", "4000", "--ignore-eos", "--seed", "1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=clean,
-    )
-    shown = process.stdout.read(20)
+    command = [COMMAND, "run", "--model", TINY, "--prompt", "She was", "--max-tokens", "4000", "--ignore-eos", "--json"]
+    process = subprocess.Popen([*command, "--backend", "reference"], stdout=subprocess.PIPE, env=clean)
+    caught = False
+    while not caught and process.poll() is None:  # until the handler stands: generation has begun
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        caught = bool(int(status.split("SigCgt:")[1].split()[0], 16) & 1 << (signal.SIGINT - 1))
     process.send_signal(signal.SIGINT)
-    rest, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
-    assert len(shown + rest) >= 20
-    (shown + rest).decode()
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    result = json.loads(out)
+    assert result["finish_reason"] == "abort" and result["usage"]["completion_tokens"] == len(result["token_ids"]) >= 1
 
 
 # ---- models: exit code 3 ----
@@ -283,6 +395,50 @@ def test_damaged_models_are_refused_quickly(model, damage, culprit):
 # ---- inspect, options, trace ----
 
 
+LAYER = {
+    "layer": int, "ratio": int, "attention": str, "kv_source": (int, type(None)), "index_source": (int, type(None)),
+    "owns_kv": bool, "owns_index": bool, "candidates": str, "engram": (int, type(None)), "rope": str, "bytes": int,
+}  # fmt: skip
+SCHEMA = {
+    "model": {"folder": str, "shards": int, "tensors": int, "bytes": int},
+    "layers": [LAYER],
+    "tensors": [{"part": str, "format": str, "count": int, "bytes": int}],
+    "ignored": [{"reason": str, "count": int, "bytes": int, "example": str}],
+    "memory": [{"term": str, "bytes": int, "note": str}],
+    "identity": str,
+    "config": dict,
+    "options": dict,
+}
+
+
+def check_schema(value, schema, where="plan"):
+    if isinstance(schema, list):
+        assert isinstance(value, list) and value, where
+        for i, item in enumerate(value):
+            check_schema(item, schema[0], f"{where}[{i}]")
+    elif isinstance(schema, dict):
+        assert set(value) == set(schema), where
+        for key in schema:
+            check_schema(value[key], schema[key], f"{where}.{key}")
+    else:
+        assert isinstance(value, schema) and not (schema is int and isinstance(value, bool)), where
+
+
+@pytest.mark.parametrize("model", [MICRO, TINY, GOLDENS / "small"], ids=lambda model: model.name)
+def test_inspect_schema(model):
+    done = run_cli("inspect", "--model", model, "--json", "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    check_schema(plan, SCHEMA)
+    assert [layer["layer"] for layer in plan["layers"]] == list(range(plan["config"]["num_hidden_layers"]))
+    for layer in plan["layers"]:
+        assert layer["attention"] in ("window", "window+compressed") and layer["rope"] in ("main", "compress")
+        assert layer["candidates"] in ("makes", "uses", "no") and (layer["ratio"] == 0) == (layer["attention"] == "window")
+    assert plan["options"]["threads"] == "1" and all(isinstance(value, str) for value in plan["options"].values())
+    documented = (ROOT / "docs" / "cli.md").read_text()
+    assert all(f"`{key}`" in documented for key in (*SCHEMA, *LAYER))
+
+
 def test_inspect():
     done = run_cli("inspect", "--model", MICRO, "--json")
     assert done.returncode == 0, done.stderr
@@ -302,6 +458,23 @@ def test_option_documentation_is_current():
     assert table in (ROOT / "docs" / "options.md").read_text()
 
 
+def test_trace_documentation_is_complete(trace):
+    """docs/trace.md names exactly the tensors that are written, with their dtypes, in each mode."""
+    lines = (ROOT / "docs" / "trace.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| `")]
+    rows = [row for row in rows if len(row) == 5]
+    ids = tuple(json.loads((MICRO / "tokenizer_cases.json").read_text())["encode"][0]["ids"])[:1] + tuple(range(8, 48))
+    for mode, act in (("oracle", "F32"), ("native", "BF16")):
+        expected = {row[0].strip("`"): row[2].replace("act", act) for row in rows if row[1] in ("both", mode)}
+        with trace("micro", ids, "--mode", mode, "--greedy", 2).open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        header.pop("__metadata__", None)
+        written = {re.sub(r"^layers\.\d+\.", "layers.L.", name): tensor for name, tensor in header.items()}
+        assert {name: tensor["dtype"] for name, tensor in written.items()} == expected
+        dimensions = {row[0].strip("`"): row[3].count(",") + 1 for row in rows}
+        assert {name: len(tensor["shape"]) for name, tensor in written.items()} == {name: dimensions[name] for name in expected}
+
+
 def test_trace_errors(tmp_path):
     ids = write_ids(tmp_path / "ids.json", [0, 1, 2])
     trace = lambda *args: run_cli("trace", "--model", MICRO, *args)
@@ -312,6 +485,11 @@ def test_trace_errors(tmp_path):
     assert done.returncode == 2 and b"positions" in done.stderr  # the golden lists positions that three tokens lack
     done = trace("--ids", write_ids(tmp_path / "far.json", [0, 9999]), "--out", tmp_path / "o")
     assert done.returncode == 2 and b"9999" in done.stderr
+    for option in ("--feed", "--like"):
+        done = trace("--ids", ids, "--out", tmp_path / "o", option, tmp_path / "missing.safetensors")
+        assert done.returncode == 2 and b"missing.safetensors" in done.stderr
+    done = trace("--ids", ids, "--out", tmp_path / "o", "--greedy", 2046)
+    assert done.returncode == 2 and b"max-model-len" in done.stderr
     done = trace("--ids", ids, "--out", tmp_path / "o", "--chunk", "-1")
     assert done.returncode == 2 and b"chunk" in done.stderr
     assert not (tmp_path / "o").exists() and not (tmp_path / "o.tmp").exists()
