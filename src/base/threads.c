@@ -15,6 +15,7 @@ struct member {
     struct di_team *team;
     pthread_t thread;
     int32_t index;
+    int32_t spins; /* of this member, see next_spins() */
 };
 
 /* A loop is announced by moving `generation`; members look at it for some microseconds and then sleep on `work`. The caller
@@ -34,7 +35,16 @@ struct di_team {
     void *arg;
 };
 
-enum { SPINS = 4000 }; /* some tens of microseconds */
+/* How long to look before sleeping. On cores of one's own the other side answers within microseconds and looking is far
+ * cheaper than a wake-up; where something else runs on a core, the other side may be off it, and looking takes the time that
+ * it needs. So a look in vain halves the next one, an answer lets it grow again. */
+enum { MIN_SPINS = 20, MAX_SPINS = 4000, SPIN_GROWTH = 1000 };
+
+static int32_t next_spins(int32_t spins, bool answered)
+{
+    int32_t next = answered ? spins + SPIN_GROWTH : spins / 2;
+    return next < MIN_SPINS ? MIN_SPINS : next > MAX_SPINS ? MAX_SPINS : next;
+}
 
 static inline void pause_cpu(void)
 {
@@ -51,13 +61,17 @@ static void run_share(struct di_team *team, int32_t index)
 }
 
 /* Waits until the generation is no longer `seen`, or the team stops. */
-static void wait_for_work(struct di_team *team, uint64_t seen)
+static void wait_for_work(struct member *self, uint64_t seen)
 {
-    for (int32_t i = 0; i < SPINS; i++) {
-        if (atomic_load(&team->generation) != seen || atomic_load(&team->stop))
+    struct di_team *team = self->team;
+    for (int32_t i = 0; i < self->spins; i++) {
+        if (atomic_load(&team->generation) != seen || atomic_load(&team->stop)) {
+            self->spins = next_spins(self->spins, true);
             return;
+        }
         pause_cpu();
     }
+    self->spins = next_spins(self->spins, false);
     pthread_mutex_lock(&team->lock);
     atomic_fetch_add(&team->sleeping, 1);
     while (atomic_load(&team->generation) == seen && !atomic_load(&team->stop))
@@ -72,7 +86,7 @@ static void *member_main(void *pointer)
     struct di_team *team = self->team;
     uint64_t seen = 0;
     for (;;) {
-        wait_for_work(team, seen);
+        wait_for_work(self, seen);
         if (atomic_load(&team->stop))
             return NULL;
         seen = atomic_load(&team->generation);
@@ -112,10 +126,12 @@ di_status di_team_open(int32_t n_threads, struct di_team **out, struct di_error 
     pthread_cond_init(&team->work, NULL);
     pthread_cond_init(&team->done, NULL);
     team->size = 1;
+    team->members[0].spins = MAX_SPINS;
     for (int32_t i = 1; i < size; i++) {
         struct member *member = &team->members[i];
         member->team = team;
         member->index = i;
+        member->spins = MAX_SPINS;
         int code = pthread_create(&member->thread, NULL, member_main, member);
         if (code != 0) {
             di_team_close(team);
@@ -167,9 +183,12 @@ void di_team_run(struct di_team *team, int64_t count, di_range_fn fn, void *arg)
         pthread_mutex_unlock(&team->lock);
     }
     run_share(team, 0);
-    for (int32_t i = 0; i < SPINS && atomic_load(&team->running) != 0; i++)
+    struct member *caller = &team->members[0];
+    for (int32_t i = 0; i < caller->spins && atomic_load(&team->running) != 0; i++)
         pause_cpu();
-    if (atomic_load(&team->running) == 0)
+    bool answered = atomic_load(&team->running) == 0;
+    caller->spins = next_spins(caller->spins, answered);
+    if (answered)
         return;
     pthread_mutex_lock(&team->lock);
     atomic_store(&team->caller_sleeps, true);
