@@ -23,6 +23,8 @@ struct member {
  * `running` is 0. */
 struct di_team {
     int32_t size;
+    bool pinned;
+    int32_t *processors;    /* [size] where pinned */
     struct member *members; /* [size]; member 0 is the caller and has no thread */
     pthread_mutex_t lock;   /* for sleeping only */
     pthread_cond_t work, done;
@@ -99,29 +101,113 @@ static void *member_main(void *pointer)
     }
 }
 
-static int32_t usable_cores(void)
+/* "0-3,8" -> set; false where it is no such list. */
+static bool parse_list(const char *list, cpu_set_t *set)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    int32_t n = CPU_COUNT(&set);
-    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
+    CPU_ZERO(set);
+    for (const char *at = list;; at++) {
+        unsigned long range[2];
+        for (int i = 0; i < 2; i++) {
+            char *rest;
+            if (*at < '0' || *at > '9')
+                return false;
+            range[i] = strtoul(at, &rest, 10);
+            at = rest;
+            if (i == 0 && *at != '-')
+                range[++i] = range[0];
+            else if (i == 0)
+                at++;
+        }
+        if (range[0] > range[1] || range[1] >= CPU_SETSIZE)
+            return false;
+        for (unsigned long cpu = range[0]; cpu <= range[1]; cpu++)
+            CPU_SET(cpu, set);
+        if (*at == '\0')
+            return true;
+        if (*at != ',')
+            return false;
+    }
 }
 
-di_status di_team_open(int32_t n_threads, struct di_team **out, struct di_error *err)
+/* The processors to use, and whether they were asked for. */
+static di_status processors_of(const char *list, cpu_set_t *set, bool *listed, struct di_error *err)
 {
+    cpu_set_t usable, both;
+    *listed = list != NULL && strcmp(list, "all") != 0;
+    if (sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) == 0) {
+        CPU_ZERO(&usable);
+        CPU_SET(0, &usable);
+    }
+    *set = usable;
+    if (!*listed)
+        return DI_OK;
+    if (!parse_list(list, set))
+        return DI_FAIL(err, DI_ERR_INVALID, "option cpu-list: \"%s\" is no list of processors such as 0-3,8", list);
+    CPU_AND(&both, set, &usable);
+    if (!CPU_EQUAL(&both, set))
+        return DI_FAIL(err, DI_ERR_RANGE, "option cpu-list: \"%s\" names processors that this process may not use",
+                       list);
+    return DI_OK;
+}
+
+static void pin(pthread_t thread, int32_t processor)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)processor, &set);
+    (void)pthread_setaffinity_np(thread, sizeof set, &set); /* a refusal costs speed only */
+}
+
+void di_team_pin_caller(const struct di_team *team)
+{
+    if (team->pinned)
+        pin(pthread_self(), team->processors[0]);
+}
+
+static void free_team(struct di_team *team)
+{
+    if (team == NULL)
+        return;
+    free(team->members);
+    free(team->processors);
+    free(team);
+}
+
+static struct di_team *make_team(int32_t size, const cpu_set_t *set, bool pinned)
+{
+    struct di_team *team = di_calloc(1, sizeof *team);
+    if (team == NULL)
+        return NULL;
+    team->members = di_calloc((size_t)size, sizeof *team->members);
+    team->processors = di_calloc((size_t)size, sizeof *team->processors);
+    if (team->members == NULL || team->processors == NULL) {
+        free_team(team);
+        return NULL;
+    }
+    team->pinned = pinned;
+    int32_t n = 0;
+    for (int32_t cpu = 0; cpu < CPU_SETSIZE && n < size; cpu++)
+        if (CPU_ISSET((size_t)cpu, set))
+            team->processors[n++] = cpu;
+    return team;
+}
+
+di_status di_team_open(int32_t n_threads, const char *cpu_list, struct di_team **out, struct di_error *err)
+{
+    cpu_set_t set;
+    bool listed;
     *out = NULL;
     if (n_threads < 0 || n_threads > MAX_THREADS)
         return DI_FAIL(err, DI_ERR_RANGE, "threads %d is outside 0..%d", n_threads, MAX_THREADS);
-    int32_t size = n_threads == 0 ? usable_cores() : n_threads;
-    struct di_team *team = di_calloc(1, sizeof *team);
+    DI_TRY(processors_of(cpu_list, &set, &listed, err));
+    int32_t processors = CPU_COUNT(&set) > MAX_THREADS ? MAX_THREADS : CPU_COUNT(&set);
+    int32_t size = n_threads == 0 ? processors : n_threads;
+    if (listed && size > processors)
+        return DI_FAIL(err, DI_ERR_RANGE, "option cpu-list: \"%s\" has %d processors for %d threads", cpu_list,
+                       processors, size);
+    struct di_team *team = make_team(size, &set, listed || size == processors);
     if (team == NULL)
-        return DI_FAIL_NOMEM(err, sizeof *team);
-    team->members = di_calloc((size_t)size, sizeof *team->members);
-    if (team->members == NULL) {
-        free(team);
         return DI_FAIL_NOMEM(err, (size_t)size * sizeof *team->members);
-    }
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->work, NULL);
     pthread_cond_init(&team->done, NULL);
@@ -138,6 +224,8 @@ di_status di_team_open(int32_t n_threads, struct di_team **out, struct di_error 
             return DI_FAIL(err, DI_ERR_NOMEM, "thread %d of %d could not be started: %s", i, size, strerror(code));
         }
         team->size = i + 1;
+        if (team->pinned)
+            pin(member->thread, team->processors[i]);
     }
     *out = team;
     return DI_OK;
@@ -156,8 +244,7 @@ void di_team_close(struct di_team *team)
     pthread_cond_destroy(&team->work);
     pthread_cond_destroy(&team->done);
     pthread_mutex_destroy(&team->lock);
-    free(team->members);
-    free(team);
+    free_team(team);
 }
 
 int32_t di_team_size(const struct di_team *team)

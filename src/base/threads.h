@@ -12,9 +12,13 @@
 
 struct di_team;
 
-/* n_threads members including the caller; 0 means one per core this process may use. */
-di_status di_team_open(int32_t n_threads, struct di_team **out, struct di_error *err);
+/* n_threads members including the caller; 0 means one per processor of cpu_list. cpu_list: "0-3,8", or NULL or "all" for the
+ * processors that this process may use. A list pins member i to its i-th processor, and must have one for each; "all" pins only
+ * where members are as many as processors, because two such teams would otherwise share some and leave others idle. */
+di_status di_team_open(int32_t n_threads, const char *cpu_list, struct di_team **out, struct di_error *err);
 void di_team_close(struct di_team *team);
+/* Pins the calling thread as member 0, by the same rule. The caller is otherwise left where it is. */
+void di_team_pin_caller(const struct di_team *team);
 int32_t di_team_size(const struct di_team *team);
 
 /* Calls fn(arg, begin, end, member) on disjoint ranges that cover [0, count). */

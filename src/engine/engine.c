@@ -27,12 +27,17 @@ di_status di_engine_find_model(const char *model, const di_options *options, cha
 
 static di_status open_device(struct di_engine *e, const di_options *options, struct di_error *err)
 {
-    e->mode = di_options_is(options, "mode", "oracle") ? DI_MODE_ORACLE : DI_MODE_NATIVE;
+    e->mode = di_options_is(options, "mode", "oracle") ? DI_MODE_ORACLE
+              : di_options_is(options, "mode", "fast") ? DI_MODE_FAST
+                                                       : DI_MODE_NATIVE;
     e->kv_quant = di_options_is(options, "kv-quant", "on");
     if (!e->kv_quant && e->mode != DI_MODE_ORACLE)
-        return DI_FAIL(err, DI_ERR_INVALID, "option kv-quant: off is a test switch of mode oracle; the mode is native");
+        return DI_FAIL(err, DI_ERR_INVALID, "option kv-quant: off is a test switch of mode oracle; the mode is %s",
+                       di_mode_name(e->mode));
     DI_TRY(di_backend_find(di_options_text(options, "accelerator"), di_options_text(options, "backend"), &e->ops, err));
-    struct di_device_options device = {.mode = e->mode, .threads = (int32_t)di_options_int(options, "threads")};
+    struct di_device_options device = {.mode = e->mode,
+                                       .threads = (int32_t)di_options_int(options, "threads"),
+                                       .cpu_list = di_options_text(options, "cpu-list")};
     DI_TRY(e->ops->open(&device, &e->dev, err));
     char backend[64];
     e->ops->identity(e->dev, backend, sizeof backend);

@@ -41,6 +41,21 @@ void di_act_quant8(const float *x, int32_t n, uint8_t *codes, uint8_t *scales)
     }
 }
 
+void di_act_quant_int8(const float *x, int32_t n, int32_t *codes, float *scales)
+{
+    for (int32_t b = 0; b < n / 32; b++) {
+        const float *block = x + b * 32;
+        float amax = 0x1p-100F, finite = 0.0F; /* finite: 0, or NaN */
+        for (int32_t i = 0; i < 32; i++) {
+            amax = fabsf(block[i]) > amax ? fabsf(block[i]) : amax;
+            finite += block[i] * 0.0F;
+        }
+        scales[b] = amax / 127.0F + finite;
+        for (int32_t i = 0; i < 32; i++)
+            codes[b * 32 + i] = finite == 0.0F ? (int32_t)nearbyintf(block[i] * (127.0F / amax)) : 0;
+    }
+}
+
 static void pack_fp4(const float *x, int32_t n, float scale, uint8_t *data)
 {
     for (int32_t i = 0; i < n; i += 2) {

@@ -12,6 +12,10 @@
 /* One row of n values (n a multiple of 32): e4m3 codes and one e8m0 scale per 32. 17.3 */
 void di_act_quant8(const float *x, int32_t n, uint8_t *codes, uint8_t *scales);
 
+/* Mode fast: codes within -127 .. 127 of one row and one float scale per 32: scale = m / 127, code = x * (127 / m) to the nearest, ties to
+ * even, where m is the block's largest magnitude, at least 2^-100. A block with a NaN or an infinity gets scale NaN, codes 0. */
+void di_act_quant_int8(const float *x, int32_t n, int32_t *codes, float *scales);
+
 enum di_kv_format {
     DI_KV_F32,      /* plain floats: the cache quantisers switched off (a test switch of mode oracle) */
     DI_KV_FP8,      /* window rows: e4m3, e8m0 per 32 (17.3) */

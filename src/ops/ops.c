@@ -33,3 +33,8 @@ struct di_kv_rows di_paged_index_rows(const struct di_paged_view *view, int32_t 
     uint8_t *page = page_of(view, slot, entry, row);
     return rows_at(page + view->index_offset, view->page_rows, view->index_format, view->index_dim);
 }
+
+const char *di_mode_name(enum di_mode mode)
+{
+    return mode == DI_MODE_ORACLE ? "oracle" : mode == DI_MODE_FAST ? "fast" : "native";
+}

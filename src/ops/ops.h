@@ -11,15 +11,16 @@
  * memory and must stay valid until the stream has passed them. No operation makes the host look at device data:
  * lengths, slots, selections and tables are read by the device, so that a step can be captured and replayed.
  *
- * ACTIVATIONS. "act" below is the backend's activation type, di_ops.act_bytes wide: 4 = float, 2 = bf16. In mode native
- * every act value is a bf16 value, whatever the type that holds it; in mode oracle it is a float. Each output element is
- * rounded once, where its struct says so (spec/model.md section 3). Sums are fp32.
+ * ACTIVATIONS. "act" below is the backend's activation type, di_ops.act_bytes wide: 4 = float, 2 = bf16. In modes
+ * native and fast every act value is a bf16 value, whatever the type that holds it; in mode oracle it is a float. Each
+ * output element is rounded once, where its struct says so (spec/model.md section 3). Sums are fp32.
  *
  * ORDER. An output element is computed by one fixed sequence of operations that depends on the op's shape and on the row's
  * own position and selection, never on how many rows there are or which thread runs them (docs/numerics.md):
  *   F8  dot products of FP8, BF16 and F32 weights, and of attention and index scores: 8 chains, chain l takes in ascending
  *       k the elements with (k div 4) mod 8 = l by fused multiply-add; result ((c0+c4)+(c2+c6)) + ((c1+c5)+(c3+c7)).
- *   R1  FP4 weights in mode native: per block of 32 the exact sum, rounded once, then acc = fma(p, s_a * s_w, acc).
+ *   R1  FP4 weights in modes native and fast: per block of 32 the exact sum, rounded once, then
+ *       acc = fma(p, s_a * s_w, acc).
  *
  * SHAPES. n: rows of the step; D hidden_size; hc hc_mult; H heads; hd head_dim; rd rope dims. Row-major, no padding.
  * Outputs must not overlap inputs unless a struct says "in place".
@@ -39,11 +40,15 @@
 enum di_mode {
     DI_MODE_ORACLE, /* fp32 activations, weights exact, no activation quantisation */
     DI_MODE_NATIVE, /* the vendor's rounding */
+    DI_MODE_FAST,   /* native, but FP4 weights see int8 activations per 32 and FP8 weights unquantised ones */
 };
+
+const char *di_mode_name(enum di_mode mode);
 
 struct di_device_options {
     enum di_mode mode;
-    int32_t threads; /* 0: all cores */
+    int32_t threads;      /* 0: all cores */
+    const char *cpu_list; /* NULL or "all": those that the process may use */
 };
 
 struct di_device; /* a backend's instance; each backend defines its own */
@@ -171,7 +176,7 @@ struct di_norm_args {
     void *out; /* act [n, dim] */
 };
 
-/* out = W x. In mode native an FP8 or FP4 weight sees act_quant8(x). */
+/* out = W x. In mode native an FP8 or FP4 weight sees act_quant8(x); in mode fast an FP4 weight sees int8 codes of x. */
 struct di_linear_args {
     int32_t n;
     const void *x; /* act [n, cols] */

@@ -75,7 +75,7 @@ USAGE = {
     "missing prompt file": (["--prompt-file", "/no/such/prompt"], "/no/such/prompt: No such file"),
     "a folder as prompt": (["--prompt-file", "/"], "/: Is a directory"),
     "bad bos": (["--prompt", "x", "--bos", "maybe"], "--bos"),
-    "bad mode": (["--prompt", "x", "--mode", "exact"], "oracle|native"),
+    "bad mode": (["--prompt", "x", "--mode", "exact"], "oracle|native|fast"),
     "bad threads": (["--prompt", "x", "--threads", "many"], "threads"),
     "threads with a tab": (["--prompt", "x", "--threads", "\t2"], "threads"),
     "empty model": (["--prompt", "x", "--model", ""], "model"),

@@ -112,7 +112,7 @@ di_status di_host_open(const struct di_host_kernels *kernels, const struct di_de
         return DI_FAIL_NOMEM(err, sizeof *dev);
     dev->mode = options->mode;
     dev->k = kernels;
-    di_status status = di_team_open(options->threads, &dev->team, err);
+    di_status status = di_team_open(options->threads, options->cpu_list, &dev->team, err);
     if (status != DI_OK) {
         free(dev);
         return status;
@@ -128,5 +128,5 @@ di_status di_host_open(const struct di_host_kernels *kernels, const struct di_de
 
 void di_host_identity(const struct di_device *dev, char *text, size_t size)
 {
-    snprintf(text, size, "%s,%s", dev->k->name, dev->mode == DI_MODE_NATIVE ? "native" : "oracle");
+    snprintf(text, size, "%s,%s", dev->k->name, di_mode_name(dev->mode));
 }

@@ -11,14 +11,30 @@
 #include "numerics/codes.h"
 #include "ops/ops.h"
 
-/* One input row of a matrix product, made ready for a weight format. */
+/* How a weight meets its inputs: format and mode decide (docs/numerics.md). */
+enum di_host_rule {
+    DI_RULE_F8,       /* order F8, inputs as they are */
+    DI_RULE_F8_QUANT, /* order F8, inputs by act_quant8 */
+    DI_RULE_R1,       /* order R1, inputs by act_quant8 */
+    DI_RULE_R1_INT8,  /* order R1, inputs as int8 per block of 32 */
+};
+
+/* One input row of a matrix product, made ready for a rule. Which fields are filled is the kernels' affair. */
 struct di_host_input {
-    const float *f;   /* values, dequantised where quantised */
-    const int32_t *q; /* FP4 in native: 512 * e4m3 value */
-    const float *s;   /* FP4 in native: scale per block of 32 */
-    const float
-        *arranged; /* the same as f and q in the order that the kernels like; NULL where they like it as it is */
-    const int16_t *high, *low; /* q = 512 * high + low */
+    const float *f;   /* F8: values, dequantised where quantised, in the order that the kernels like */
+    float largest;    /* F8, vector kernels: magnitude of the largest; NaN or infinity if there is one */
+    const float *s;   /* R1: scale per block of 32 */
+    const int32_t *q; /* R1, scalar kernels: 512 * e4m3 value, or the int8 */
+    const int8_t
+        *limbs; /* R1, vector kernels: q in bytes, the sums of these bytes, and which blocks need three limbs */
+    const int32_t *corrections;
+    const uint8_t *wide;
+};
+
+/* One product of a weight's rows: out[row] for the rows asked for. */
+struct di_host_pair {
+    const struct di_host_input *in;
+    float *out;
 };
 
 /* What differs between such backends: speed, not bits. */
@@ -27,13 +43,12 @@ struct di_host_kernels {
     /* Dot product in order F8, and y[i] = fma(a, x[i], y[i]). */
     float (*dot)(const float *a, const float *w, int32_t k);
     void (*axpy)(float a, const float *x, float *y, int32_t n);
-    /* Rows [begin, end) of W times n inputs, input i at inputs[i * step]: out[i * stride + row]. Not rounded. Orders F8 and
-     * R1. scratch: di_host_row_bytes(w->cols). */
-    void (*products)(const struct di_device *dev, const struct di_weight *w, int64_t begin, int64_t end,
-                     const struct di_host_input *inputs, int32_t n, int32_t step, float *out, int64_t stride,
-                     void *scratch);
-    /* Fills `arranged`, `high` and `low` into `room` (12 bytes a column); NULL: not needed. */
-    void (*arrange)(struct di_host_input *in, int32_t cols, bool limbs, void *room);
+    /* Makes x[cols] ready in `room` (di_host_input_bytes), 64-byte aligned. */
+    struct di_host_input (*prepare)(enum di_host_rule rule, const float *x, int32_t cols, void *room);
+    /* Rows [begin, end) of W times n inputs. Not rounded. scratch: product_bytes(cols, n). */
+    void (*products)(enum di_host_rule rule, const struct di_weight *w, int64_t begin, int64_t end,
+                     const struct di_host_pair *pairs, int32_t n, void *scratch);
+    size_t (*product_bytes)(int32_t cols, int32_t n);
 };
 
 struct di_device {
@@ -49,7 +64,7 @@ struct di_device {
 /* Rounds to the activation type. */
 static inline float di_host_act(const struct di_device *dev, float value)
 {
-    return dev->mode == DI_MODE_NATIVE ? di_bf16_round(value) : value;
+    return dev->mode == DI_MODE_ORACLE ? value : di_bf16_round(value);
 }
 
 /* Makes dev->shared and every dev->member[i] at least so large. False when memory runs out: the device is then marked
@@ -71,19 +86,22 @@ void di_host_rope(const struct di_device *dev, float *x, int32_t dim, int32_t ro
 
 /* ---- matrix rows (linear.c) ---- */
 
-/* Bytes of scratch for one prepared input row, and for the kernels' work on rows of a weight; multiples of 64. */
+enum di_host_rule di_host_rule(const struct di_device *dev, enum di_format format);
+
+/* Bytes of one prepared input row; room for many lies at multiples of it. A multiple of 64, and odd in units of a kilobyte, so
+ * that equal places of many rows do not meet in one set of a cache. */
 size_t di_host_input_bytes(int32_t cols);
-size_t di_host_row_bytes(int32_t cols);
-/* Prepares x[cols] in `scratch`. Quantises if the mode is native and the format asks for it. */
-struct di_host_input di_host_prepare(const struct di_device *dev, enum di_format format, const float *x, int32_t cols,
-                                     void *scratch);
+
+/* Rows of W that one member should take at a time, of `rows` in all: 32, less where there are few. */
+int64_t di_host_row_unit(const struct di_device *dev, int64_t rows);
 
 /* The scalar kernels: obvious, and what the others are tested against. */
 float di_host_dot(const float *a, const float *w, int32_t k);
 void di_host_axpy(float a, const float *x, float *y, int32_t n);
-void di_host_products(const struct di_device *dev, const struct di_weight *w, int64_t begin, int64_t end,
-                      const struct di_host_input *inputs, int32_t n, int32_t step, float *out, int64_t stride,
-                      void *scratch);
+struct di_host_input di_host_prepare(enum di_host_rule rule, const float *x, int32_t cols, void *room);
+void di_host_products(enum di_host_rule rule, const struct di_weight *w, int64_t begin, int64_t end,
+                      const struct di_host_pair *pairs, int32_t n, void *scratch);
+size_t di_host_product_bytes(int32_t cols, int32_t n);
 
 /* Opens an instance with the given kernels; the slots that are not operations. */
 di_status di_host_open(const struct di_host_kernels *kernels, const struct di_device_options *options,

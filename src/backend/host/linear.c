@@ -1,5 +1,6 @@
 /* Matrix products by the two rules of ops/ops.h: F8 everywhere, R1 for FP4 weights in mode native. */
 #include <math.h>
+#include <string.h>
 
 #include "backend/host/host.h"
 #include "numerics/quant.h"
@@ -26,14 +27,32 @@ static size_t round64(size_t bytes)
 
 size_t di_host_input_bytes(int32_t cols)
 {
-    size_t k = (size_t)cols;
-    return round64(k * sizeof(float)) + round64(k * sizeof(int32_t)) + round64((k / 32 + 1) * sizeof(float)) +
-           round64(k) + round64(k / 32 + 1) + round64(12 * k);
+    size_t k = (size_t)cols, blocks = k / 32 + 1;
+    size_t scalar = round64(k * sizeof(float)) + round64(k * sizeof(int32_t)) + round64(blocks * sizeof(float)) +
+                    round64(k) + round64(blocks);
+    size_t limbs = blocks * 5 * (32 + sizeof(int32_t)) + round64(blocks * sizeof(float)) + round64(blocks) + 64;
+    size_t most = scalar > limbs ? scalar : limbs;
+    return (most + 1023) / 2048 * 2048 + 1024;
 }
 
-size_t di_host_row_bytes(int32_t cols)
+size_t di_host_product_bytes(int32_t cols, int32_t n)
 {
-    return 8 * round64((size_t)cols * sizeof(float)) + di_host_input_bytes(cols); /* eight rows at once */
+    (void)n;
+    return di_host_input_bytes(cols);
+}
+
+enum di_host_rule di_host_rule(const struct di_device *dev, enum di_format format)
+{
+    if (dev->mode == DI_MODE_ORACLE || (format != DI_FMT_FP8 && format != DI_FMT_FP4))
+        return DI_RULE_F8;
+    if (dev->mode == DI_MODE_FAST)
+        return format == DI_FMT_FP4 ? DI_RULE_R1_INT8 : DI_RULE_F8;
+    return format == DI_FMT_FP4 ? DI_RULE_R1 : DI_RULE_F8_QUANT;
+}
+
+int64_t di_host_row_unit(const struct di_device *dev, int64_t rows)
+{
+    return rows >= 128 * (int64_t)di_team_size(dev->team) ? 32 : 8;
 }
 
 struct scratch {
@@ -41,7 +60,6 @@ struct scratch {
     int32_t *q;
     float *s;
     uint8_t *codes, *scales;
-    void *arranged;
 };
 
 static struct scratch carve(void *memory, int32_t cols)
@@ -57,7 +75,6 @@ static struct scratch carve(void *memory, int32_t cols)
     at += round64((k / 32 + 1) * sizeof(float));
     out.codes = at;
     out.scales = at + round64(k);
-    out.arranged = out.scales + round64(k / 32 + 1);
     return out;
 }
 
@@ -82,24 +99,23 @@ static struct di_host_input quantise_input(const float *x, int32_t cols, const s
     return (struct di_host_input){.f = s->f, .q = s->q, .s = s->s};
 }
 
-struct di_host_input di_host_prepare(const struct di_device *dev, enum di_format format, const float *x, int32_t cols,
-                                     void *memory)
+struct di_host_input di_host_prepare(enum di_host_rule rule, const float *x, int32_t cols, void *room)
 {
-    struct di_host_input in = {.f = x};
-    struct scratch s = carve(memory, cols);
-    bool quantise = dev->mode == DI_MODE_NATIVE && (format == DI_FMT_FP8 || format == DI_FMT_FP4);
-    if (quantise)
-        in = quantise_input(x, cols, &s);
-    if (dev->k->arrange != NULL && cols % 32 == 0)
-        dev->k->arrange(&in, cols, quantise && format == DI_FMT_FP4, s.arranged);
-    return in;
+    struct scratch s = carve(room, cols);
+    if (rule == DI_RULE_F8_QUANT || rule == DI_RULE_R1)
+        return quantise_input(x, cols, &s);
+    if (rule == DI_RULE_R1_INT8) {
+        di_act_quant_int8(x, cols, s.q, s.s);
+        return (struct di_host_input){.q = s.q, .s = s.s};
+    }
+    memcpy(s.f, x, (size_t)cols * sizeof *x);
+    return (struct di_host_input){.f = s.f};
 }
 
-static struct di_host_input weight_row(const struct di_device *dev, const struct di_weight *w, int64_t row,
-                                       void *memory)
+static struct di_host_input weight_row(bool integers, const struct di_weight *w, int64_t row, void *memory)
 {
     struct scratch s = carve(memory, w->cols);
-    if (w->format != DI_FMT_FP4 || dev->mode != DI_MODE_NATIVE) {
+    if (!integers) {
         di_weight_decode(w, row, 0, w->cols, s.f);
         return (struct di_host_input){.f = s.f};
     }
@@ -112,49 +128,62 @@ static struct di_host_input weight_row(const struct di_device *dev, const struct
     return (struct di_host_input){.q = s.q, .s = s.s};
 }
 
-/* Rule R1. 32 products of at most 12 * 229376 fit in int32 exactly; the conversion is the one rounding. */
-static float dot_r1(const struct di_host_input *x, const struct di_host_input *w, int32_t cols)
+/* Rule R1. 32 products of at most 12 * 229376 fit in int32 exactly; the conversion is the one rounding. `unit` is what one unit
+ * of the integers stands for. */
+static float dot_r1(const struct di_host_input *x, const struct di_host_input *w, int32_t cols, float unit)
 {
     float acc = 0.0F;
     for (int32_t b = 0; b < cols / 32; b++) {
         int32_t sum = 0;
         for (int32_t i = b * 32; i < b * 32 + 32; i++)
             sum += x->q[i] * w->q[i];
-        acc = fmaf((float)sum * 0x1p-10F, x->s[b] * w->s[b], acc);
+        acc = fmaf((float)sum * unit, x->s[b] * w->s[b], acc);
     }
     return acc;
 }
 
-static float row_dot(const struct di_device *dev, enum di_format format, const struct di_host_input *x,
-                     const struct di_host_input *w, int32_t cols)
+void di_host_products(enum di_host_rule rule, const struct di_weight *w, int64_t begin, int64_t end,
+                      const struct di_host_pair *pairs, int32_t n, void *scratch)
 {
-    if (format == DI_FMT_FP4 && dev->mode == DI_MODE_NATIVE)
-        return dot_r1(x, w, cols);
-    return di_host_dot(x->f, w->f, cols);
-}
-
-void di_host_products(const struct di_device *dev, const struct di_weight *w, int64_t begin, int64_t end,
-                      const struct di_host_input *inputs, int32_t n, int32_t step, float *out, int64_t stride,
-                      void *scratch)
-{
+    bool integers = rule == DI_RULE_R1 || rule == DI_RULE_R1_INT8;
+    float unit = rule == DI_RULE_R1 ? 0x1p-10F : 0.5F;
     for (int64_t row = begin; row < end; row++) {
-        struct di_host_input decoded = weight_row(dev, w, row, scratch);
+        struct di_host_input decoded = weight_row(integers, w, row, scratch);
         for (int64_t i = 0; i < n; i++)
-            out[i * stride + row] = row_dot(dev, w->format, &inputs[i * step], &decoded, w->cols);
+            pairs[i].out[row] = integers ? dot_r1(pairs[i].in, &decoded, w->cols, unit)
+                                         : di_host_dot(pairs[i].in->f, decoded.f, w->cols);
     }
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------
- * linear and group_linear: inputs are prepared once, then every output row of W is decoded once and meets all of them. */
+ * linear and group_linear: inputs are prepared once, then members take units of W's rows. */
 
 struct linear_job {
     struct di_device *dev;
     const struct di_weight *weight;
-    const struct di_host_input *inputs; /* [n * groups] */
+    const float *x;
+    struct di_host_input *inputs; /* [n * groups] */
+    struct di_host_pair *pairs;   /* [groups][n] */
+    unsigned char *rooms;
+    enum di_host_rule rule;
     int32_t n, groups;
+    int64_t unit;
     bool f32_out;
     float *out;
 };
+
+static void prepare_rows(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    const struct linear_job *job = arg;
+    (void)member;
+    int32_t cols = job->weight->cols;
+    for (int64_t i = begin; i < end; i++) {
+        job->inputs[i] = job->dev->k->prepare(job->rule, job->x + i * cols, cols,
+                                              job->rooms + (size_t)i * di_host_input_bytes(cols));
+        job->pairs[i % job->groups * job->n + i / job->groups] = (struct di_host_pair){
+            &job->inputs[i], job->out + i / job->groups * job->weight->rows};
+    }
+}
 
 static void linear_rows(void *arg, int64_t begin, int64_t end, int32_t member)
 {
@@ -162,10 +191,11 @@ static void linear_rows(void *arg, int64_t begin, int64_t end, int32_t member)
     struct di_device *dev = job->dev;
     const struct di_weight *w = job->weight;
     int64_t rank = w->rows / job->groups;
+    begin *= job->unit;
+    end = end * job->unit < w->rows ? end * job->unit : w->rows;
     while (begin < end) { /* rows of one group meet the same inputs */
         int64_t group = begin / rank, stop = (group + 1) * rank < end ? (group + 1) * rank : end;
-        dev->k->products(dev, w, begin, stop, job->inputs + group, job->n, job->groups, job->out, w->rows,
-                         dev->member[member]);
+        dev->k->products(job->rule, w, begin, stop, job->pairs + group * job->n, job->n, dev->member[member]);
         for (int32_t i = 0; i < job->n && !job->f32_out; i++)
             for (int64_t row = begin; row < stop; row++)
                 job->out[i * w->rows + row] = di_host_act(dev, job->out[i * w->rows + row]);
@@ -173,31 +203,46 @@ static void linear_rows(void *arg, int64_t begin, int64_t end, int32_t member)
     }
 }
 
+static void run_linear(struct linear_job *job)
+{
+    struct di_device *dev = job->dev;
+    int32_t cols = job->weight->cols;
+    size_t count = (size_t)job->n * (size_t)job->groups, table = round64(count * sizeof(struct di_host_input));
+    size_t pairs = round64(count * sizeof(struct di_host_pair));
+    if (!di_host_reserve(dev, table + pairs + count * di_host_input_bytes(cols), dev->k->product_bytes(cols, job->n)))
+        return;
+    job->inputs = (void *)dev->shared;
+    job->pairs = (void *)(dev->shared + table);
+    job->rooms = dev->shared + table + pairs;
+    job->unit = di_host_row_unit(dev, job->weight->rows);
+    if (count < 4) /* not worth a barrier */
+        prepare_rows(job, 0, (int64_t)count, 0);
+    else
+        di_host_parallel(dev, (int64_t)count, prepare_rows, job);
+    di_host_parallel(dev, (job->weight->rows + job->unit - 1) / job->unit, linear_rows, job);
+}
+
 void di_host_linear(struct di_device *dev, const struct di_linear_args *a)
 {
-    int32_t cols = a->weight.cols;
-    size_t each = di_host_input_bytes(cols), table = round64((size_t)a->n * sizeof(struct di_host_input));
-    if (!di_host_reserve(dev, table + (size_t)a->n * each, di_host_row_bytes(cols)))
-        return;
-    struct di_host_input *inputs = (void *)dev->shared;
-    for (int32_t i = 0; i < a->n; i++)
-        inputs[i] = di_host_prepare(dev, a->weight.format, (const float *)a->x + (int64_t)i * cols, cols,
-                                    dev->shared + table + (size_t)i * each);
-    struct linear_job job = {dev, &a->weight, inputs, a->n, 1, a->f32_out, a->out};
-    di_host_parallel(dev, a->weight.rows, linear_rows, &job);
+    struct linear_job job = {.dev = dev,
+                             .weight = &a->weight,
+                             .x = a->x,
+                             .rule = di_host_rule(dev, a->weight.format),
+                             .n = a->n,
+                             .groups = 1,
+                             .f32_out = a->f32_out,
+                             .out = a->out};
+    run_linear(&job);
 }
 
 void di_host_group_linear(struct di_device *dev, const struct di_group_linear_args *a)
 {
-    int32_t cols = a->weight.cols;
-    size_t count = (size_t)a->n * (size_t)a->groups, each = di_host_input_bytes(cols);
-    size_t table = round64(count * sizeof(struct di_host_input));
-    if (!di_host_reserve(dev, table + count * each, di_host_row_bytes(cols)))
-        return;
-    struct di_host_input *inputs = (void *)dev->shared;
-    for (size_t i = 0; i < count; i++) /* not quantised: the format is FP8 on disk, bf16 in use (17.9) */
-        inputs[i] = di_host_prepare(dev, DI_FMT_BF16, (const float *)a->x + i * (size_t)cols, cols,
-                                    dev->shared + table + i * each);
-    struct linear_job job = {dev, &a->weight, inputs, a->n, a->groups, false, a->out};
-    di_host_parallel(dev, a->weight.rows, linear_rows, &job);
+    struct linear_job job = {.dev = dev,
+                             .weight = &a->weight,
+                             .x = a->x,
+                             .rule = DI_RULE_F8, /* not quantised: the format is FP8 on disk, bf16 in use (17.9) */
+                             .n = a->n,
+                             .groups = a->groups,
+                             .out = a->out};
+    run_linear(&job);
 }

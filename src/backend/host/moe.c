@@ -36,8 +36,10 @@ static void gate_rows(void *arg, int64_t begin, int64_t end, int32_t member)
     bool *taken = (void *)(biased + n_experts);
     unsigned char *work = dev->member[member] + gate_tables(n_experts), *row = work + di_host_input_bytes(dim);
     for (int64_t i = begin; i < end; i++) {
-        struct di_host_input in = di_host_prepare(dev, a->weight.format, (const float *)a->x + i * dim, dim, work);
-        dev->k->products(dev, &a->weight, 0, n_experts, &in, 1, 1, score, 0, row);
+        struct di_host_input in = dev->k->prepare(di_host_rule(dev, a->weight.format), (const float *)a->x + i * dim,
+                                                  dim, work);
+        struct di_host_pair pair = {&in, score};
+        dev->k->products(di_host_rule(dev, a->weight.format), &a->weight, 0, n_experts, &pair, 1, row);
         for (int32_t e = 0; e < n_experts; e++) {
             score[e] = sqrtf(di_host_softplus(score[e] / a->temp));
             biased[e] = score[e] + a->bias[e];
@@ -63,89 +65,281 @@ static void gate_rows(void *arg, int64_t begin, int64_t end, int32_t member)
 void di_host_gate(struct di_device *dev, const struct di_gate_args *a)
 {
     int32_t dim = a->weight.cols;
-    size_t bytes = gate_tables((int32_t)a->weight.rows) + di_host_input_bytes(dim) + di_host_row_bytes(dim);
+    size_t bytes = gate_tables((int32_t)a->weight.rows) + di_host_input_bytes(dim) + dev->k->product_bytes(dim, 1);
     if (!di_host_reserve(dev, 0, bytes))
         return;
     struct gate_job job = {dev, a};
     di_host_parallel(dev, a->n, gate_rows, &job);
 }
 
-/* One expert on one row. `work` holds a prepared input, the kernels' scratch, and 2 * inner floats. */
-static void expert_forward(const struct di_device *dev, const struct di_expert *expert, const float *x, float weight,
-                           float limit, unsigned char *work, float *out)
-{
-    int32_t dim = expert->w1.cols, inner = expert->w2.cols;
-    int32_t widest = dim > inner ? dim : inner;
-    unsigned char *row = work + di_host_input_bytes(widest);
-    float *gate = (void *)(row + di_host_row_bytes(widest)), *up = gate + inner;
-    struct di_host_input in = di_host_prepare(dev, expert->w1.format, x, dim, work);
-    dev->k->products(dev, &expert->w1, 0, inner, &in, 1, 1, gate, 0, row);
-    dev->k->products(dev, &expert->w3, 0, inner, &in, 1, 1, up, 0, row);
-    for (int32_t r = 0; r < inner; r++) {
-        float g = di_host_act(dev, gate[r]), u = di_host_act(dev, up[r]);
-        u = u > limit ? limit : u < -limit ? -limit : u;
-        g = g > limit ? limit : g; /* the gate is bounded from above only */
-        gate[r] = di_host_act(dev, weight * (g * di_host_sigmoid(g) * u));
-    }
-    in = di_host_prepare(dev, expert->w2.format, gate, inner, work);
-    dev->k->products(dev, &expert->w2, 0, dim, &in, 1, 1, out, 0, row);
-    for (int32_t r = 0; r < dim; r++)
-        out[r] = di_host_act(dev, out[r]);
-}
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Experts. The slots (row, k) are grouped by expert, so that a weight is read once for all that chose it. Three loops: inputs
+ * made ready; gate and up, joined by SwiGLU at once; down. Members take contiguous shares of all the chosen weights. */
 
-static size_t expert_scratch(int32_t dim, int32_t inner)
-{
-    int32_t widest = dim > inner ? dim : inner;
-    return di_host_input_bytes(widest) + di_host_row_bytes(widest) + 2 * (size_t)inner * sizeof(float);
-}
+enum { CAPACITY = 128 }; /* slots that one group holds; an expert with more has several groups */
+
+struct group {
+    const struct di_expert *expert;
+    int32_t first, count; /* in the order of `order` */
+};
 
 struct experts_job {
     struct di_device *dev;
-    const struct di_experts_args *a;
+    const struct di_expert *experts;
+    const float *x, *weights; /* weights NULL: all 1 */
+    float limit;
+    int32_t dim, inner, topk, slots;
+    int64_t unit;
+    float *out;
+    int32_t *order; /* [slots] slots by expert, -1 left out */
+    int32_t *place; /* [n_experts] of the sort */
+    struct group *groups;
+    int32_t n_groups, used; /* used: slots in groups */
+    int64_t *start;         /* [n_groups + 1] cost of all groups before */
+    float *gate, *up;       /* [slots, inner] */
+    struct di_host_input *inputs;
+    struct di_host_pair *pairs; /* two for each slot, in group order */
+    unsigned char *rooms;
 };
 
-static void expert_slots(void *arg, int64_t begin, int64_t end, int32_t member)
+static size_t align64(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+/* Lays the job's tables into the device's shared scratch. */
+static bool experts_reserve(struct experts_job *job, int32_t n_experts)
+{
+    struct di_device *dev = job->dev;
+    size_t slots = (size_t)job->slots, inner = (size_t)job->inner;
+    int32_t widest = job->dim > job->inner ? job->dim : job->inner;
+    size_t room = di_host_input_bytes(widest);
+    size_t sizes[] = {slots * sizeof *job->order,
+                      slots * sizeof *job->groups,
+                      (slots + 1) * sizeof *job->start,
+                      slots * inner * sizeof(float),
+                      slots * inner * sizeof(float),
+                      slots * sizeof *job->inputs,
+                      2 * slots * sizeof *job->pairs,
+                      (size_t)n_experts * sizeof *job->place,
+                      slots * room};
+    void *at[9];
+    size_t total = 0;
+    for (int32_t i = 0; i < 9; i++)
+        total += align64(sizes[i]);
+    if (!di_host_reserve(dev, total, dev->k->product_bytes(widest, job->slots < CAPACITY ? job->slots : CAPACITY)))
+        return false;
+    unsigned char *next = dev->shared;
+    for (int32_t i = 0; i < 9; i++) {
+        at[i] = next;
+        next += align64(sizes[i]);
+    }
+    job->order = at[0];
+    job->groups = at[1];
+    job->start = at[2];
+    job->gate = at[3];
+    job->up = at[4];
+    job->inputs = at[5];
+    job->pairs = at[6];
+    job->place = at[7];
+    job->rooms = at[8];
+    return true;
+}
+
+static void add_group(struct experts_job *job, const struct di_expert *expert, int32_t count)
+{
+    for (; count > 0; count -= CAPACITY) {
+        int32_t here = count < CAPACITY ? count : CAPACITY;
+        job->groups[job->n_groups++] = (struct group){expert, job->used, here};
+        job->used += here;
+    }
+}
+
+/* Groups the slots by expert, in ascending order of both (a counting sort). */
+static void group_slots(struct experts_job *job, const int32_t *ids, int32_t n_experts)
+{
+    job->n_groups = job->used = 0;
+    if (ids == NULL) {
+        for (int32_t i = 0; i < job->slots; i++)
+            job->order[i] = i;
+        add_group(job, job->experts, job->slots);
+        return;
+    }
+    memset(job->place, 0, (size_t)n_experts * sizeof *job->place);
+    for (int32_t slot = 0; slot < job->slots; slot++)
+        if (ids[slot] >= 0)
+            job->place[ids[slot]]++;
+    for (int32_t e = 0; e < n_experts; e++) {
+        int32_t count = job->place[e];
+        job->place[e] = job->used;
+        add_group(job, &job->experts[e], count);
+    }
+    for (int32_t slot = 0; slot < job->slots; slot++)
+        if (ids[slot] >= 0)
+            job->order[job->place[ids[slot]]++] = slot;
+}
+
+static void prepare_inputs(void *arg, int64_t begin, int64_t end, int32_t member)
 {
     const struct experts_job *job = arg;
-    const struct di_experts_args *a = job->a;
-    for (int64_t slot = begin; slot < end; slot++) {
-        float *out = (float *)a->out + slot * a->dim;
-        if (a->ids[slot] < 0)
-            memset(out, 0, (size_t)a->dim * sizeof *out);
-        else
-            expert_forward(job->dev, &a->experts[a->ids[slot]], (const float *)a->x + slot / a->topk * a->dim,
-                           a->weights[slot], a->limit, job->dev->member[member], out);
+    (void)member;
+    for (int64_t i = begin; i < end; i++)
+        job->inputs[i] = job->dev->k->prepare(di_host_rule(job->dev, job->experts->w1.format), job->x + i * job->dim,
+                                              job->dim, job->rooms + (size_t)i * di_host_input_bytes(job->dim));
+}
+
+static void prepare_hidden(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    const struct experts_job *job = arg;
+    (void)member;
+    for (int64_t i = begin; i < end; i++)
+        job->inputs[i] = job->dev->k->prepare(di_host_rule(job->dev, job->experts->w2.format),
+                                              job->gate + job->order[i] * (int64_t)job->inner, job->inner,
+                                              job->rooms + (size_t)i * di_host_input_bytes(job->inner));
+}
+
+/* A unit of rows costs its bytes, read once, and its products. */
+static int64_t unit_cost(const struct group *g)
+{
+    return 4 + g->count;
+}
+
+/* Prefix sums of the groups' costs for matrices of `rows` rows; returns the total. */
+static int64_t cost_groups(struct experts_job *job, int64_t rows)
+{
+    job->start[0] = 0;
+    for (int32_t g = 0; g < job->n_groups; g++)
+        job->start[g + 1] = job->start[g] + (rows + job->unit - 1) / job->unit * unit_cost(&job->groups[g]);
+    return job->start[job->n_groups];
+}
+
+/* The rows of group g whose units start within [begin, end) of the cost. False for none. */
+static bool share_of(const struct experts_job *job, int32_t g, int64_t rows, int64_t begin, int64_t end, int64_t *from,
+                     int64_t *to)
+{
+    int64_t cost = unit_cost(&job->groups[g]), base = job->start[g];
+    int64_t first = begin <= base ? 0 : (begin - base + cost - 1) / cost;
+    int64_t last = end <= base ? 0 : (end - base + cost - 1) / cost;
+    *from = first * job->unit < rows ? first * job->unit : rows;
+    *to = last * job->unit < rows ? last * job->unit : rows;
+    return *from < *to;
+}
+
+/* Section 11: the gate is bounded from above only, up on both sides. */
+static void swiglu(const struct experts_job *job, int32_t slot, int64_t from, int64_t to)
+{
+    const struct di_device *dev = job->dev;
+    float *gate = job->gate + slot * (int64_t)job->inner, limit = job->limit;
+    const float *up = job->up + slot * (int64_t)job->inner;
+    float weight = job->weights != NULL ? job->weights[slot] : 1.0F;
+    for (int64_t r = from; r < to; r++) {
+        float g = di_host_act(dev, gate[r]), u = di_host_act(dev, up[r]);
+        u = u > limit ? limit : u < -limit ? -limit : u;
+        g = g > limit ? limit : g;
+        gate[r] = di_host_act(dev, weight * (g * di_host_sigmoid(g) * u));
     }
+}
+
+static void gate_up(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    const struct experts_job *job = arg;
+    struct di_device *dev = job->dev;
+    enum di_host_rule rule = di_host_rule(dev, job->experts->w1.format);
+    for (int32_t g = 0; g < job->n_groups && job->start[g] < end; g++) {
+        const struct group *group = &job->groups[g];
+        int64_t from, to;
+        if (!share_of(job, g, job->inner, begin, end, &from, &to))
+            continue;
+        const struct di_host_pair *gate = job->pairs + 2 * group->first, *up = gate + group->count;
+        dev->k->products(rule, &group->expert->w1, from, to, gate, group->count, dev->member[member]);
+        dev->k->products(rule, &group->expert->w3, from, to, up, group->count, dev->member[member]);
+        for (int32_t i = 0; i < group->count; i++)
+            swiglu(job, job->order[group->first + i], from, to);
+    }
+}
+
+static void down(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    const struct experts_job *job = arg;
+    struct di_device *dev = job->dev;
+    enum di_host_rule rule = di_host_rule(dev, job->experts->w2.format);
+    for (int32_t g = 0; g < job->n_groups && job->start[g] < end; g++) {
+        const struct group *group = &job->groups[g];
+        int64_t from, to;
+        if (!share_of(job, g, job->dim, begin, end, &from, &to))
+            continue;
+        const struct di_host_pair *pairs = job->pairs + 2 * group->first;
+        dev->k->products(rule, &group->expert->w2, from, to, pairs, group->count, dev->member[member]);
+        for (int32_t i = 0; i < group->count; i++)
+            for (int64_t r = from; r < to; r++)
+                pairs[i].out[r] = di_host_act(dev, pairs[i].out[r]);
+    }
+}
+
+static void run_experts(struct experts_job *job, const int32_t *ids, int32_t n_experts)
+{
+    struct di_device *dev = job->dev;
+    int32_t rows = job->slots / job->topk;
+    if (!experts_reserve(job, n_experts))
+        return;
+    group_slots(job, ids, n_experts);
+    for (int32_t slot = 0; ids != NULL && slot < job->slots; slot++)
+        if (ids[slot] < 0)
+            memset(job->out + slot * (int64_t)job->dim, 0, (size_t)job->dim * sizeof(float));
+    job->unit = di_host_row_unit(dev, job->inner);
+    if (rows < 4)
+        prepare_inputs(job, 0, rows, 0);
+    else
+        di_host_parallel(dev, rows, prepare_inputs, job);
+    for (int32_t g = 0; g < job->n_groups; g++) {
+        const struct group *group = &job->groups[g];
+        struct di_host_pair *gate = job->pairs + 2 * group->first, *up = gate + group->count;
+        for (int32_t i = 0; i < group->count; i++) {
+            int64_t slot = job->order[group->first + i];
+            gate[i] = (struct di_host_pair){&job->inputs[slot / job->topk], job->gate + slot * job->inner};
+            up[i] = (struct di_host_pair){gate[i].in, job->up + slot * job->inner};
+        }
+    }
+    di_host_parallel(dev, cost_groups(job, job->inner), gate_up, job);
+    di_host_parallel(dev, job->used, prepare_hidden, job);
+    for (int32_t g = 0; g < job->n_groups; g++) {
+        const struct group *group = &job->groups[g];
+        for (int32_t i = 0; i < group->count; i++) {
+            int32_t at = group->first + i;
+            job->pairs[2 * group->first + i] = (struct di_host_pair){&job->inputs[at],
+                                                                     job->out + job->order[at] * (int64_t)job->dim};
+        }
+    }
+    di_host_parallel(dev, cost_groups(job, job->dim), down, job);
 }
 
 void di_host_experts(struct di_device *dev, const struct di_experts_args *a)
 {
-    if (!di_host_reserve(dev, 0, expert_scratch(a->dim, a->inner)))
-        return;
-    struct experts_job job = {dev, a};
-    di_host_parallel(dev, (int64_t)a->n * a->topk, expert_slots, &job);
-}
-
-struct shared_job {
-    struct di_device *dev;
-    const struct di_shared_expert_args *a;
-};
-
-static void shared_rows(void *arg, int64_t begin, int64_t end, int32_t member)
-{
-    const struct shared_job *job = arg;
-    const struct di_shared_expert_args *a = job->a;
-    for (int64_t i = begin; i < end; i++)
-        expert_forward(job->dev, &a->expert, (const float *)a->x + i * a->dim, 1.0F, a->limit, job->dev->member[member],
-                       (float *)a->out + i * a->dim);
+    struct experts_job job = {.dev = dev,
+                              .experts = a->experts,
+                              .x = a->x,
+                              .weights = a->weights,
+                              .limit = a->limit,
+                              .dim = a->dim,
+                              .inner = a->inner,
+                              .topk = a->topk,
+                              .slots = a->n * a->topk,
+                              .out = a->out};
+    run_experts(&job, a->ids, a->n_experts);
 }
 
 void di_host_shared_expert(struct di_device *dev, const struct di_shared_expert_args *a)
 {
-    if (!di_host_reserve(dev, 0, expert_scratch(a->dim, a->inner)))
-        return;
-    struct shared_job job = {dev, a};
-    di_host_parallel(dev, a->n, shared_rows, &job);
+    struct experts_job job = {.dev = dev,
+                              .experts = &a->expert,
+                              .x = a->x,
+                              .limit = a->limit,
+                              .dim = a->dim,
+                              .inner = a->inner,
+                              .topk = 1,
+                              .slots = a->n,
+                              .out = a->out};
+    run_experts(&job, NULL, 1);
 }
 
 void di_host_combine(struct di_device *dev, const struct di_combine_args *a)

@@ -6,7 +6,9 @@ static const struct di_host_kernels kernels = {
     .name = "reference",
     .dot = di_host_dot,
     .axpy = di_host_axpy,
+    .prepare = di_host_prepare,
     .products = di_host_products,
+    .product_bytes = di_host_product_bytes,
 };
 
 static di_status open_reference(const struct di_device_options *options, struct di_device **out, struct di_error *err)

@@ -131,32 +131,10 @@ static void fill_weight(uint8_t *bytes, size_t n_bytes, uint8_t *scale, size_t n
         scale[i] = (uint8_t)(wild ? uniform() * 127.9F + 128.0F : uniform() * 6.0F + 120.0F);
 }
 
-/* Row r alone gives the bits of row r in a batch, for every backend, format and mode, with large magnitudes. */
-static void linear_rows_do_not_depend_on_the_batch(void **state)
+static float heavy(void) /* now and then a magnitude far above the others */
 {
-    (void)state;
-    enum { N = 17, K = 96, ROWS = 43 };
-    static float x[N * K], together[N * ROWS], alone[ROWS];
-    static _Alignas(64) uint8_t bytes[64 * K * 4], scale[64 * K];
-    for (int i = 0; i < N * K; i++)
-        x[i] = uniform() * (i % 7 == 0 ? 3e4F : 1.0F);
-    fill_weight(bytes, sizeof bytes, scale, sizeof scale, false, false);
-    for (int backend = 0; backend < BACKENDS; backend++)
-        for (int mode = DI_MODE_ORACLE; mode <= DI_MODE_NATIVE; mode++)
-            for (int format = DI_FMT_BF16; format < DI_FMT_COUNT; format++)
-                for (int32_t threads = 1; threads <= 3; threads++) {
-                    struct di_device *dev;
-                    const struct di_ops *ops = open_backend(backends[backend], (enum di_mode)mode, threads, &dev);
-                    if (ops == NULL)
-                        continue;
-                    struct di_weight w = {(enum di_format)format, K, ROWS, bytes, scale};
-                    ops->linear(dev, &(struct di_linear_args){.n = N, .x = x, .weight = w, .out = together});
-                    for (int r = 0; r < N; r++) {
-                        ops->linear(dev, &(struct di_linear_args){.n = 1, .x = x + r * K, .weight = w, .out = alone});
-                        assert_memory_equal(alone, together + r * ROWS, sizeof alone);
-                    }
-                    ops->close(dev);
-                }
+    float u = uniform();
+    return u / (fabsf(u) + 0.003F) * 0.02F / (fabsf(uniform()) + 0.001F);
 }
 
 /* Equal bits, where NaN equals NaN: which NaN an addition of two of them gives is the processor's affair. */
@@ -167,39 +145,140 @@ static void same_values(const float *a, const float *b, size_t count)
             assert_int_equal(di_f32_bits(a[i]), di_f32_bits(b[i]));
 }
 
-/* The grid: every format and mode, odd numbers of rows, ordinary and extreme scales, NaN codes, huge and tiny inputs. */
+/* Every row of every batch size has the bits of that row alone, on one and on two threads. */
+static void linear_rows_do_not_depend_on_the_batch(void **state)
+{
+    (void)state;
+    enum { N = 129, K = 608, ROWS = 75 };
+    static const int32_t sizes[] = {1, 2, 3, 5, 8, 16, 17, 64, 128, 129};
+    static float x[N * K], alone[N * ROWS], together[N * ROWS];
+    static _Alignas(64) uint8_t bytes[ROWS * K * 2], scale[ROWS * K];
+    for (int i = 0; i < N * K; i++)
+        x[i] = i / K % 3 == 0 ? heavy() : uniform() * (i % 7 == 0 ? 3e4F : 1.0F);
+    fill_weight(bytes, sizeof bytes, scale, sizeof scale, false, false);
+    for (int mode = DI_MODE_ORACLE; mode <= DI_MODE_FAST; mode++)
+        for (int format = DI_FMT_BF16; format < DI_FMT_COUNT; format++)
+            for (int32_t threads = 1; threads <= 2; threads++) {
+                struct di_device *dev;
+                const struct di_ops *ops = open_backend("cpu", (enum di_mode)mode, threads, &dev);
+                if (ops == NULL)
+                    continue;
+                struct di_weight w = {(enum di_format)format, K, ROWS, bytes, scale};
+                for (int r = 0; r < N && threads == 1; r++)
+                    ops->linear(dev, &(struct di_linear_args){1, x + r * K, w, true, alone + r * ROWS});
+                for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+                    int32_t first = N - sizes[s]; /* other places in the batch than at the start */
+                    ops->linear(dev, &(struct di_linear_args){sizes[s], x + first * K, w, true, together});
+                    same_values(together, alone + first * ROWS, (size_t)(sizes[s] * ROWS));
+                }
+                ops->close(dev);
+            }
+}
+
+/* One op on every backend; false where one cannot run here. */
+static bool on_all(enum di_mode mode, void (*op)(const struct di_ops *, struct di_device *, const void *, float *),
+                   const void *arg, float *const out[BACKENDS])
+{
+    for (int backend = 0; backend < BACKENDS; backend++) {
+        struct di_device *dev;
+        const struct di_ops *ops = open_backend(backends[backend], mode, 2, &dev);
+        if (ops == NULL)
+            return false;
+        op(ops, dev, arg, out[backend]);
+        assert_int_equal(ops->sync(dev, NULL), DI_OK);
+        ops->close(dev);
+    }
+    return true;
+}
+
+static void run_linear(const struct di_ops *ops, struct di_device *dev, const void *arg, float *out)
+{
+    struct di_linear_args a = *(const struct di_linear_args *)arg;
+    a.out = out;
+    ops->linear(dev, &a);
+}
+
+static void run_group_linear(const struct di_ops *ops, struct di_device *dev, const void *arg, float *out)
+{
+    struct di_group_linear_args a = *(const struct di_group_linear_args *)arg;
+    a.out = out;
+    ops->group_linear(dev, &a);
+}
+
+static void run_experts(const struct di_ops *ops, struct di_device *dev, const void *arg, float *out)
+{
+    struct di_experts_args a = *(const struct di_experts_args *)arg;
+    a.out = out;
+    ops->experts(dev, &a);
+}
+
+/* The grid: every format and mode, odd numbers of rows and inputs, ordinary and extreme scales, NaN codes, huge, tiny, heavy-tailed
+ * and non-finite inputs. */
 static void backends_give_equal_bits(void **state)
 {
     (void)state;
-    enum { N = 5, K = 160, ROWS = 64, GROUPS = 2 };
-    static float x[N * K * GROUPS], out[BACKENDS][N * ROWS];
+    enum { N = 21, K = 352, ROWS = 64, GROUPS = 2 };
+    static float x[N * K * GROUPS], first[N * ROWS], second[N * ROWS];
     static _Alignas(64) uint8_t bytes[ROWS * K * 4], scale[ROWS * K];
-    static const float sizes[] = {1.0F, 1e-30F, 1e30F, 448.0F, 1e-5F};
-    for (int trial = 0; trial < 40; trial++) {
+    static const float magnitudes[] = {1.0F, 1e-30F, 1e30F, 448.0F, 1e-5F, 0.0F};
+    static const int32_t counts[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, N};
+    float *const out[BACKENDS] = {first, second};
+    for (int trial = 0; trial < 60; trial++) {
         for (int i = 0; i < N * K * GROUPS; i++)
-            x[i] = uniform() * sizes[trial % 5];
+            x[i] = trial % 6 == 5 ? heavy() : uniform() * magnitudes[trial % 6];
+        if (trial % 10 == 9)
+            x[trial] = trial % 20 == 9 ? NAN : -INFINITY;
         fill_weight(bytes, sizeof bytes, scale, sizeof scale, trial % 4 == 3, trial % 3 == 2);
-        for (int mode = DI_MODE_ORACLE; mode <= DI_MODE_NATIVE; mode++)
-            for (int format = DI_FMT_F32; format < DI_FMT_COUNT; format++)
-                for (int op = 0; op < 2; op++) {
-                    int made = 0;
-                    for (int backend = 0; backend < BACKENDS; backend++) {
-                        struct di_device *dev;
-                        const struct di_ops *ops = open_backend(backends[backend], (enum di_mode)mode, 2, &dev);
-                        if (ops == NULL)
-                            continue;
-                        struct di_weight w = {(enum di_format)format, K, ROWS - trial % 7 * GROUPS, bytes, scale};
-                        if (op == 0 || format != DI_FMT_FP8)
-                            ops->linear(dev, &(struct di_linear_args){N, x, w, true, out[made]});
-                        else
-                            ops->group_linear(dev, &(struct di_group_linear_args){N, GROUPS, x, w, out[made]});
-                        made++;
-                        ops->close(dev);
-                    }
-                    if (made == BACKENDS)
-                        same_values(out[0], out[1], (size_t)N * (size_t)(ROWS - trial % 7 * GROUPS));
-                }
+        int32_t n = counts[trial % 10], rows = ROWS - trial % 7 * GROUPS;
+        for (int mode = DI_MODE_ORACLE; mode <= DI_MODE_FAST; mode++)
+            for (int format = DI_FMT_F32; format < DI_FMT_COUNT; format++) {
+                struct di_weight w = {(enum di_format)format, K, rows, bytes, scale};
+                if (on_all((enum di_mode)mode, run_linear, &(struct di_linear_args){n, x, w, true, NULL}, out))
+                    same_values(first, second, (size_t)(n * rows));
+                if (format == DI_FMT_FP8 && on_all((enum di_mode)mode, run_group_linear,
+                                                   &(struct di_group_linear_args){n, GROUPS, x, w, NULL}, out))
+                    same_values(first, second, (size_t)(n * rows));
+            }
     }
+}
+
+/* Routed experts: some chosen by nobody, one by more rows than a group holds, slots left out. */
+static void backends_agree_on_experts(void **state)
+{
+    (void)state;
+    enum { N = 150, TOPK = 2, DIM = 96, INNER = 64, EXPERTS = 5 };
+    static float x[N * DIM], weights[N * TOPK], first[N * TOPK * DIM], second[N * TOPK * DIM];
+    static int32_t ids[N * TOPK];
+    static _Alignas(64) uint8_t bytes[EXPERTS][3][DIM * INNER], scale[EXPERTS][3][DIM * INNER / 32];
+    static const int32_t counts[] = {1, 2, 5, 33, N};
+    struct di_expert experts[EXPERTS];
+    float *const out[BACKENDS] = {first, second};
+    fill_weight(bytes[0][0], sizeof bytes, scale[0][0], sizeof scale, false, false);
+    for (int i = 0; i < N * DIM; i++)
+        x[i] = heavy();
+    for (int i = 0; i < N * TOPK; i++) {
+        ids[i] = i % 11 == 3 ? -1 : i % TOPK == 0 ? 2 : i / 3 % 2 == 0 ? 0 : 4;
+        weights[i] = uniform();
+    }
+    for (int format = DI_FMT_FP8; format <= DI_FMT_FP4; format += DI_FMT_FP4 - DI_FMT_FP8)
+        for (int mode = DI_MODE_ORACLE; mode <= DI_MODE_FAST; mode++) {
+            for (int e = 0; e < EXPERTS; e++) {
+                struct di_weight w[3];
+                for (int m = 0; m < 3; m++)
+                    w[m] = (struct di_weight){(enum di_format)format, m == 2 ? INNER : DIM, m == 2 ? DIM : INNER,
+                                              bytes[e][m], scale[e][m]};
+                experts[e] = (struct di_expert){w[0], w[1], w[2]};
+            }
+            for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+                struct di_experts_args a = {counts[c], TOPK,    DIM,     INNER, x,   ids,
+                                            weights,   experts, EXPERTS, 10.0F, NULL};
+                if (!on_all((enum di_mode)mode, run_experts, &a, out))
+                    continue;
+                same_values(first, second, (size_t)(counts[c] * TOPK * DIM));
+                for (int slot = 0; slot < counts[c] * TOPK; slot++)
+                    assert_true(ids[slot] >= 0 || first[slot * DIM] == 0.0F);
+            }
+        }
 }
 
 static void draw_is_a_function_of_seed_and_position(void **state)
@@ -300,6 +379,7 @@ int main(void)
         cmocka_unit_test(r1_order_is_the_documented_one),
         cmocka_unit_test(linear_rows_do_not_depend_on_the_batch),
         cmocka_unit_test(backends_give_equal_bits),
+        cmocka_unit_test(backends_agree_on_experts),
         cmocka_unit_test(draw_is_a_function_of_seed_and_position),
         cmocka_unit_test(draw_follows_the_distribution),
         cmocka_unit_test(gate_breaks_ties_by_the_lower_id),

@@ -1,4 +1,5 @@
 /* Errors, checked memory, the arena, files, JSON, the random generator, the thread team. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -158,7 +159,7 @@ static void team_covers_every_index_once(void **state)
     struct di_error err = {0};
     struct di_team *team;
     for (int32_t threads = 0; threads <= 5; threads++) {
-        assert_int_equal(di_team_open(threads, &team, &err), DI_OK);
+        assert_int_equal(di_team_open(threads, NULL, &team, &err), DI_OK);
         for (int64_t count = 0; count < 40; count++) {
             int32_t seen[40] = {0};
             di_team_run(team, count, mark, seen);
@@ -167,8 +168,43 @@ static void team_covers_every_index_once(void **state)
         }
         di_team_close(team);
     }
-    assert_int_equal(di_team_open(-1, &team, &err), DI_ERR_RANGE);
-    assert_int_equal(di_team_open(100000, &team, &err), DI_ERR_RANGE);
+    assert_int_equal(di_team_open(-1, NULL, &team, &err), DI_ERR_RANGE);
+    assert_int_equal(di_team_open(100000, NULL, &team, &err), DI_ERR_RANGE);
+}
+
+static void where(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    for (int64_t i = begin; i < end; i++)
+        ((int32_t *)arg)[member] = sched_getcpu();
+}
+
+static void listed_processors_are_used_and_checked(void **state)
+{
+    (void)state;
+    struct di_error err = {0};
+    struct di_team *team;
+    cpu_set_t before;
+    char list[32];
+    int32_t last = -1, seen[2] = {-1, -1};
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    for (int32_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        last = CPU_ISSET((size_t)cpu, &before) ? cpu : last;
+    snprintf(list, sizeof list, "%d-%d", last, last);
+    assert_int_equal(di_team_open(0, list, &team, &err), DI_OK);
+    assert_int_equal(di_team_size(team), 1);
+    di_team_pin_caller(team);
+    di_team_run(team, 1, where, seen);
+    assert_int_equal(seen[0], last);
+    di_team_close(team);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(di_team_open(2, list, &team, &err), DI_ERR_RANGE);
+    assert_non_null(strstr(err.message, "1 processors for 2 threads"));
+    assert_int_equal(di_team_open(0, "1023", &team, &err), DI_ERR_RANGE);
+    static const char *const bad[] = {"", "x", "0-", "-1", "0,", "0,,1", "3-1", "0 1", "0-1-2", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(di_team_open(1, bad[i], &team, &err), DI_ERR_INVALID);
+        assert_non_null(strstr(err.message, "cpu-list"));
+    }
 }
 
 int main(void)
@@ -183,6 +219,7 @@ int main(void)
         cmocka_unit_test(json_refuses_what_would_be_silent),
         cmocka_unit_test(philox_known_answers),
         cmocka_unit_test(team_covers_every_index_once),
+        cmocka_unit_test(listed_processors_are_used_and_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

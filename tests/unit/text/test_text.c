@@ -470,7 +470,7 @@ static void threads_share_a_tokenizer(void **state)
     di_tokenizer *tok = micro();
     struct shared s = {.tok = tok};
     assert_int_equal(di_tokenizer_encode(tok, shared_text, sizeof shared_text - 1, true, &s.wanted, &err), DI_OK);
-    assert_int_equal(di_team_open(4, &team, &err), DI_OK);
+    assert_int_equal(di_team_open(4, NULL, &team, &err), DI_OK);
     di_team_run(team, 400, encode_again, &s);
     for (int32_t i = 0; i < 16; i++)
         assert_int_equal(s.wrong[i], 0);

@@ -1,0 +1,423 @@
+/* Order R1 for AVX2 and FMA: FP4 weights, exact integer sums per block of 32.
+ *
+ * A weight is a nibble, looked up as 2w + 12, an unsigned byte; an activation is one signed byte (mode fast) or two or three
+ * (mode native: "limbs"). vpmaddubsw multiplies and adds pairs; the sums start from -12 x the activations, so that they fit in 16
+ * bits: 16 products of at most 12 x 128. Then vpmaddwd joins the limbs in 32 bits, and the conversion to float is the one
+ * rounding.
+ *
+ * One to three inputs: lanes are eight rows of W, transposed as dwords in registers. More: lanes are 16 inputs, and 32 rows x 8
+ * blocks of W are decoded into L1, from where a dword of four weights is broadcast.
+ */
+#include "backend/cpu/avx2.h"
+
+#if defined(__x86_64__)
+#include <string.h>
+
+#include "numerics/codes.h"
+
+#define KEEP(v) __asm__("" : "+x"(v)) /* integer sums may be reordered, and then spill: keep them where they are */
+
+INLINE __m256i table(void)
+{
+    return _mm256_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0, 12, 13, 14, 15, 16, 18, 20, 24,
+                            12, 11, 10, 9, 8, 6, 4, 0);
+}
+
+INLINE __m256i broadcast(const void *four_bytes)
+{
+    int32_t v;
+    memcpy(&v, four_bytes, sizeof v);
+    return _mm256_set1_epi32(v);
+}
+
+/* e8m0 codes in eight lanes -> floats; 0 is 2^-127, 255 is NaN. */
+INLINE __m256 scales_of(__m256i codes)
+{
+    __m256i ends = _mm256_or_si256(_mm256_cmpeq_epi32(codes, _mm256_setzero_si256()),
+                                   _mm256_cmpeq_epi32(codes, _mm256_set1_epi32(255)));
+    return _mm256_castsi256_ps(
+        _mm256_or_si256(_mm256_slli_epi32(codes, 23), _mm256_and_si256(ends, _mm256_set1_epi32(0x00400000))));
+}
+
+/* What vpmaddwd multiplies limb `plane` of `planes` by. */
+INLINE __m256i weight_of(int planes, int plane)
+{
+    return _mm256_set1_epi16((short)(plane == 0 ? 1 : planes == 2 ? 256 : plane == 1 ? 128 : 16384));
+}
+
+/* ---- one to three inputs ---- */
+
+/* Scale codes of eight rows and eight blocks from `block` on -> codes[block][row]. */
+INLINE void load_scales(const uint8_t *const rows[8], int32_t block, int32_t blocks, uint8_t codes[64])
+{
+    __m128i r[8];
+    if (block + 8 <= blocks) {
+        UNROLL
+        for (int i = 0; i < 8; i++)
+            r[i] = _mm_loadl_epi64((const __m128i *)(const void *)(rows[i] + block));
+    } else {
+        for (int i = 0; i < 8; i++) {
+            uint8_t tail[8] = {0};
+            memcpy(tail, rows[i] + block, (size_t)(blocks - block));
+            r[i] = _mm_loadl_epi64((const __m128i *)(const void *)tail);
+        }
+    }
+    __m128i a0 = _mm_unpacklo_epi8(r[0], r[1]), a1 = _mm_unpacklo_epi8(r[2], r[3]);
+    __m128i a2 = _mm_unpacklo_epi8(r[4], r[5]), a3 = _mm_unpacklo_epi8(r[6], r[7]);
+    __m128i b0 = _mm_unpacklo_epi16(a0, a1), b1 = _mm_unpackhi_epi16(a0, a1);
+    __m128i b2 = _mm_unpacklo_epi16(a2, a3), b3 = _mm_unpackhi_epi16(a2, a3);
+    __m128i *out = (void *)codes;
+    _mm_storeu_si128(out, _mm_unpacklo_epi32(b0, b2));
+    _mm_storeu_si128(out + 1, _mm_unpackhi_epi32(b0, b2));
+    _mm_storeu_si128(out + 2, _mm_unpacklo_epi32(b1, b3));
+    _mm_storeu_si128(out + 3, _mm_unpackhi_epi32(b1, b3));
+}
+
+/* 16 bytes of eight rows -> eight vectors of 2w + 12, lane n holding row n: quads of even elements in 0 .. 3, of odd ones in
+ * 4 .. 7. */
+INLINE void decode_panel(const uint8_t *const rows[8], int64_t at, __m256i out[8])
+{
+    const __m256i nibble = _mm256_set1_epi8(15), values = table();
+    __m256i x[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        x[i] = _mm256_inserti128_si256(
+            _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(rows[i] + at))),
+            _mm_loadu_si128((const __m128i *)(const void *)(rows[i + 4] + at)), 1);
+    __m256i a = _mm256_unpacklo_epi32(x[0], x[1]), b = _mm256_unpackhi_epi32(x[0], x[1]);
+    __m256i c = _mm256_unpacklo_epi32(x[2], x[3]), d = _mm256_unpackhi_epi32(x[2], x[3]);
+    x[0] = _mm256_unpacklo_epi64(a, c);
+    x[1] = _mm256_unpackhi_epi64(a, c);
+    x[2] = _mm256_unpacklo_epi64(b, d);
+    x[3] = _mm256_unpackhi_epi64(b, d);
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        out[i] = _mm256_shuffle_epi8(values, _mm256_and_si256(x[i], nibble));
+        out[i + 4] = _mm256_shuffle_epi8(values, _mm256_and_si256(_mm256_srli_epi16(x[i], 4), nibble));
+    }
+}
+
+/* Exact sums of eight rows over a block, each limb's in turn. */
+INLINE __m256i sum_panel(int planes, const __m256i w[8], const int8_t *limbs, const int32_t *corrections)
+{
+    __m256i total = _mm256_setzero_si256();
+    UNROLL
+    for (int p = 0; p < planes; p++) {
+        __m256i sum = broadcast(corrections + p);
+        UNROLL
+        for (int q = 0; q < 8; q++)
+            sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w[q], broadcast(limbs + 32 * p + 4 * q)));
+        sum = _mm256_madd_epi16(sum, weight_of(planes, p));
+        total = p == 0 ? sum : _mm256_add_epi32(total, sum);
+    }
+    return total;
+}
+
+INLINE __m256 add_block(bool int8, const struct di_host_input *in, int32_t b, const __m256i w[8], __m256 scale,
+                        __m256 acc)
+{
+    __m256i sum;
+    float unit = 0x1p-7F;
+    if (int8) {
+        sum = sum_panel(1, w, in->limbs + 32 * b, in->corrections + b);
+        unit = 0.5F;
+    } else {
+        const int8_t *limbs = in->limbs + (int64_t)b * DI_PLANES * 32;
+        const int32_t *corrections = in->corrections + (int64_t)b * DI_PLANES;
+        if (in->wide[b] != 0) {
+            sum = sum_panel(3, w, limbs + 32 * DI_WIDE, corrections + DI_WIDE);
+            unit = 0x1p-10F;
+        } else {
+            sum = sum_panel(2, w, limbs, corrections);
+        }
+    }
+    __m256 p = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(unit));
+    return _mm256_fmadd_ps(p, _mm256_mul_ps(_mm256_set1_ps(in->s[b]), scale), acc);
+}
+
+INLINE void store_rows(__m256 acc, int32_t count, float *out)
+{
+    float rows[8];
+    if (count == 8) {
+        _mm256_storeu_ps(out, acc);
+        return;
+    }
+    _mm256_storeu_ps(rows, acc);
+    memcpy(out, rows, (size_t)count * sizeof *rows);
+}
+
+/* `n` inputs, 1 to 3; rows begin .. begin + count, at most eight. */
+INLINE void panel(bool int8, const struct di_weight *w, int64_t begin, int32_t count, const struct di_host_pair *pairs,
+                  int n)
+{
+    int32_t blocks = w->cols / 32;
+    const uint8_t *codes[8], *scales[8];
+    __m256 acc[3] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (int r = 0; r < 8; r++) {
+        int64_t row = begin + (r < count ? r : count - 1);
+        codes[r] = (const uint8_t *)w->data + row * (w->cols / 2);
+        scales[r] = w->scale + row * blocks;
+    }
+    const char *next = (const char *)codes[0] + 4 * (int64_t)w->cols; /* the panel behind this one lies right there */
+    for (int32_t first = 0; first < blocks; first += 8) {
+        uint8_t table_of_codes[64];
+        load_scales(scales, first, blocks, table_of_codes);
+        int32_t last = first + 8 < blocks ? first + 8 : blocks;
+        for (int32_t b = first; b < last; b++) {
+            __m256i v[8];
+            _mm_prefetch(next + 128 * (int64_t)b, _MM_HINT_T0);
+            _mm_prefetch(next + 128 * (int64_t)b + 64, _MM_HINT_T0);
+            decode_panel(codes, 16 * (int64_t)b, v);
+            __m256 scale = scales_of(_mm256_cvtepu8_epi32(
+                _mm_loadl_epi64((const __m128i *)(const void *)(table_of_codes + 8 * (b - first)))));
+            UNROLL
+            for (int i = 0; i < n; i++)
+                acc[i] = add_block(int8, pairs[i].in, b, v, scale, acc[i]);
+        }
+    }
+    for (int i = 0; i < n; i++)
+        store_rows(acc[i], count, pairs[i].out + begin);
+}
+
+#define PANELS(name, int8, n)                                                                                        \
+    TARGET static void name(const struct di_weight *w, int64_t begin, int64_t end, const struct di_host_pair *pairs) \
+    {                                                                                                                \
+        for (int64_t row = begin; row < end; row += 8)                                                               \
+            panel((int8), w, row, end - row < 8 ? (int32_t)(end - row) : 8, pairs, (n));                             \
+    }
+PANELS(native_1, false, 1)
+PANELS(native_2, false, 2)
+PANELS(native_3, false, 3)
+PANELS(int8_1, true, 1)
+PANELS(int8_2, true, 2)
+PANELS(int8_3, true, 3)
+
+/* ---- four inputs and more ---- */
+
+enum { ROWS = 32, BLOCKS = 8, WIDTH = 16, MOST = 128 };
+
+/* A block of 16 inputs: for each limb eight quads of two vectors, then what the sums start from, then the scales. */
+struct slab {
+    __m256i limbs[3][8][2];
+    __m256i corrections[3][2];
+    __m256 scales[2];
+    int32_t planes, pad[7];
+};
+
+/* Dword j of row i -> dword i of row j. */
+INLINE void transpose(__m256i r[8])
+{
+    __m256i t[8], u[8];
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        t[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        u[4 * i] = _mm256_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+        u[4 * i + 1] = _mm256_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+        u[4 * i + 2] = _mm256_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+        u[4 * i + 3] = _mm256_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2x128_si256(u[i], u[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2x128_si256(u[i], u[i + 4], 0x31);
+    }
+}
+
+/* Gathers block b of up to 16 inputs; missing ones are zeros. */
+TARGET static void fill_slab(bool int8, const struct di_host_pair *pairs, int32_t n, int32_t b, struct slab *slab)
+{
+    bool wide = false;
+    for (int32_t i = 0; i < n; i++)
+        wide |= pairs[i].in->wide[b] != 0;
+    int32_t planes = int8 ? 1 : wide ? 3 : 2, stride = int8 ? 1 : DI_PLANES, first = wide ? DI_WIDE : DI_NARROW;
+    slab->planes = planes;
+    float scales[WIDTH] = {0};
+    for (int32_t i = 0; i < n; i++)
+        scales[i] = pairs[i].in->s[b];
+    memcpy(slab->scales, scales, sizeof scales);
+    for (int32_t p = 0; p < planes; p++) {
+        int64_t at = (int64_t)b * stride + first + p;
+        int32_t corrections[WIDTH] = {0};
+        for (int32_t v = 0; v < 2; v++) {
+            __m256i r[8];
+            UNROLL
+            for (int32_t i = 0; i < 8; i++) {
+                bool there = 8 * v + i < n;
+                r[i] = there ? di_load(pairs[8 * v + i].in->limbs + 32 * at) : _mm256_setzero_si256();
+                corrections[8 * v + i] = there ? pairs[8 * v + i].in->corrections[at] : 0;
+            }
+            transpose(r);
+            UNROLL
+            for (int q = 0; q < 8; q++)
+                slab->limbs[p][q][v] = r[q];
+        }
+        memcpy(slab->corrections[p], corrections, sizeof corrections);
+    }
+}
+
+/* 32 rows x up to 8 blocks of 2w + 12, in the order of inputs, and their scales. */
+TARGET static void decode_rows(const struct di_weight *w, int64_t row, int32_t rows, int32_t first, int32_t blocks,
+                               uint8_t *out, float *scales)
+{
+    const __m256i nibble = _mm256_set1_epi8(15), values = table(), shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
+    for (int32_t r = 0; r < ROWS; r++) {
+        int64_t from = row + (r < rows ? r : rows - 1);
+        const uint8_t *codes = (const uint8_t *)w->data + from * (w->cols / 2) + 16 * (int64_t)first;
+        for (int32_t b = 0; b < blocks; b++) {
+            __m256i both = _mm256_broadcastsi128_si256(
+                _mm_loadu_si128((const __m128i *)(const void *)(codes + 16 * b)));
+            both = _mm256_and_si256(_mm256_srlv_epi32(both, shift), nibble);
+            _mm256_storeu_si256((__m256i *)(void *)(out + (r * BLOCKS + b) * 32), _mm256_shuffle_epi8(values, both));
+        }
+        uint8_t codes_of_scales[8] = {0};
+        memcpy(codes_of_scales, w->scale + from * (w->cols / 32) + first, (size_t)blocks);
+        __m128i eight = _mm_loadl_epi64((const __m128i *)(const void *)codes_of_scales);
+        _mm256_storeu_ps(scales + r * BLOCKS, scales_of(_mm256_cvtepu8_epi32(eight)));
+    }
+}
+
+/* Sums of one limb for 4 rows x 2 vectors of inputs; w: the rows' bytes of this block, 32 x BLOCKS apart. */
+INLINE void limb_tile(const uint8_t *w, const struct slab *slab, int plane, __m256i s[8])
+{
+    enum { STRIDE = 32 * BLOCKS };
+    __m256i s0 = slab->corrections[plane][0], s1 = slab->corrections[plane][1];
+    __m256i s2 = s0, s3 = s1, s4 = s0, s5 = s1, s6 = s0, s7 = s1;
+    UNROLL
+    for (int q = 0; q < 8; q++) {
+        __m256i a = slab->limbs[plane][q][0], b = slab->limbs[plane][q][1], c;
+        c = broadcast(w + 4 * q);
+        s0 = _mm256_add_epi16(s0, _mm256_maddubs_epi16(c, a));
+        s1 = _mm256_add_epi16(s1, _mm256_maddubs_epi16(c, b));
+        c = broadcast(w + STRIDE + 4 * q);
+        s2 = _mm256_add_epi16(s2, _mm256_maddubs_epi16(c, a));
+        s3 = _mm256_add_epi16(s3, _mm256_maddubs_epi16(c, b));
+        c = broadcast(w + 2 * STRIDE + 4 * q);
+        s4 = _mm256_add_epi16(s4, _mm256_maddubs_epi16(c, a));
+        s5 = _mm256_add_epi16(s5, _mm256_maddubs_epi16(c, b));
+        c = broadcast(w + 3 * STRIDE + 4 * q);
+        s6 = _mm256_add_epi16(s6, _mm256_maddubs_epi16(c, a));
+        s7 = _mm256_add_epi16(s7, _mm256_maddubs_epi16(c, b));
+        KEEP(s0);
+        KEEP(s1);
+        KEEP(s2);
+        KEEP(s3);
+        KEEP(s4);
+        KEEP(s5);
+        KEEP(s6);
+        KEEP(s7);
+    }
+    s[0] = s0;
+    s[1] = s1;
+    s[2] = s2;
+    s[3] = s3;
+    s[4] = s4;
+    s[5] = s5;
+    s[6] = s6;
+    s[7] = s7;
+}
+
+/* One block of 4 rows x 16 inputs into acc[row][16]; scales: of the rows, BLOCKS apart. */
+INLINE void block_tile(int planes, float unit, const uint8_t *w, const struct slab *slab, const float *scales,
+                       float *acc)
+{
+    __m256i total[8], limb[8];
+    UNROLL
+    for (int p = 0; p < planes; p++) {
+        limb_tile(w, slab, p, p == 0 ? total : limb);
+        UNROLL
+        for (int i = 0; i < 8; i++)
+            total[i] = p == 0 ? _mm256_madd_epi16(total[i], weight_of(planes, 0))
+                              : _mm256_add_epi32(total[i], _mm256_madd_epi16(limb[i], weight_of(planes, p)));
+    }
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        __m256 p = _mm256_mul_ps(_mm256_cvtepi32_ps(total[i]), _mm256_set1_ps(unit));
+        __m256 s = _mm256_mul_ps(slab->scales[i % 2], _mm256_set1_ps(scales[i / 2 * BLOCKS]));
+        _mm256_storeu_ps(acc + 8 * i, _mm256_fmadd_ps(p, s, _mm256_loadu_ps(acc + 8 * i)));
+    }
+}
+
+TARGET static void tile(bool int8, const uint8_t *w, const struct slab *slabs, const float *scales, int32_t blocks,
+                        float *acc)
+{
+    for (int32_t b = 0; b < blocks; b++) {
+        if (int8)
+            block_tile(1, 0.5F, w + 32 * b, slabs + b, scales + b, acc);
+        else if (slabs[b].planes == 2)
+            block_tile(2, 0x1p-7F, w + 32 * b, slabs + b, scales + b, acc);
+        else
+            block_tile(3, 0x1p-10F, w + 32 * b, slabs + b, scales + b, acc);
+    }
+}
+
+struct work {
+    struct slab *slabs; /* [groups of 16 inputs][blocks] */
+    float *acc;         /* [groups][ROWS][WIDTH] */
+    uint8_t *weights;   /* [ROWS][BLOCKS][32] */
+    float *scales;      /* [ROWS][BLOCKS] */
+};
+
+/* At most MOST inputs. */
+TARGET static void many(bool int8, const struct di_weight *w, int64_t begin, int64_t end,
+                        const struct di_host_pair *pairs, int32_t n, const struct work *k)
+{
+    int32_t blocks = w->cols / 32, groups = (n + WIDTH - 1) / WIDTH;
+    for (int32_t g = 0; g < groups; g++)
+        for (int32_t b = 0; b < blocks; b++)
+            fill_slab(int8, pairs + g * WIDTH, n - g * WIDTH < WIDTH ? n - g * WIDTH : WIDTH, b,
+                      &k->slabs[(int64_t)g * blocks + b]);
+    for (int64_t row = begin; row < end; row += ROWS) {
+        int32_t rows = end - row < ROWS ? (int32_t)(end - row) : ROWS;
+        memset(k->acc, 0, (size_t)groups * ROWS * WIDTH * sizeof *k->acc);
+        for (int32_t first = 0; first < blocks; first += BLOCKS) {
+            int32_t here = blocks - first < BLOCKS ? blocks - first : BLOCKS;
+            decode_rows(w, row, rows, first, here, k->weights, k->scales);
+            for (int32_t g = 0; g < groups; g++)
+                for (int32_t r = 0; r < rows; r += 4)
+                    tile(int8, k->weights + r * BLOCKS * 32, &k->slabs[(int64_t)g * blocks + first],
+                         k->scales + r * BLOCKS, here, k->acc + (g * ROWS + r) * WIDTH);
+        }
+        for (int32_t i = 0; i < n; i++)
+            for (int32_t r = 0; r < rows; r++)
+                pairs[i].out[row + r] = k->acc[(i / WIDTH * ROWS + r) * WIDTH + i % WIDTH];
+    }
+}
+
+static size_t carve(int32_t cols, int32_t n, unsigned char *memory, struct work *k)
+{
+    size_t inputs = n < MOST ? (size_t)n : MOST, groups = (inputs + WIDTH - 1) / WIDTH;
+    size_t slabs = groups * (size_t)(cols / 32) * sizeof(struct slab);
+    size_t acc = groups * ROWS * WIDTH * sizeof(float), weights = ROWS * BLOCKS * 32;
+    if (k != NULL) {
+        k->slabs = (void *)memory;
+        k->acc = (void *)(memory + slabs);
+        k->weights = memory + slabs + acc;
+        k->scales = (void *)(memory + slabs + acc + weights);
+    }
+    return slabs + acc + weights + ROWS * BLOCKS * sizeof(float);
+}
+
+size_t di_avx2_bytes_r1(int32_t cols, int32_t n)
+{
+    return carve(cols, n, NULL, NULL);
+}
+
+void di_avx2_products_r1(bool int8, const struct di_weight *w, int64_t begin, int64_t end,
+                         const struct di_host_pair *pairs, int32_t n, void *scratch)
+{
+    static void (*const panels[2][3])(const struct di_weight *, int64_t, int64_t, const struct di_host_pair *) = {
+        {native_1, native_2, native_3}, {int8_1, int8_2, int8_3}};
+    if (n <= 3) {
+        panels[int8][n - 1](w, begin, end, pairs);
+        return;
+    }
+    struct work k;
+    carve(w->cols, n, scratch, &k);
+    for (int32_t i = 0; i < n; i += MOST)
+        many(int8, w, begin, end, pairs + i, n - i < MOST ? n - i : MOST, &k);
+}
+#endif
