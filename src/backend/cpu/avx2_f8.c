@@ -165,7 +165,10 @@ TARGET static bool gemv_fp8_rows(const uint8_t *const rows[4], int32_t cols, con
         (a) = _mm256_fmadd_ps(_mm256_loadu_ps(x + col + 16), v[2], (a)); \
         (a) = _mm256_fmadd_ps(_mm256_loadu_ps(x + col + 24), v[3], (a)); \
     } while (0)
+    const char *next = (const char *)r0 + 4 * (int64_t)cols; /* the next four rows, mostly */
     for (int32_t col = 0; col < cols; col += 32) {
+        _mm_prefetch(next + 4 * (int64_t)col, _MM_HINT_T0);
+        _mm_prefetch(next + 4 * (int64_t)col + 64, _MM_HINT_T0);
         ROW(r0, a0);
         ROW(r1, a1);
         ROW(r2, a2);

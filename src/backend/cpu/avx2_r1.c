@@ -15,7 +15,10 @@
 
 #include "numerics/codes.h"
 
-#define KEEP(v) __asm__("" : "+x"(v)) /* integer sums may be reordered, and then spill: keep them where they are */
+/* A compiler may reorder integer sums and share loads between limbs; it then runs out of registers and is half as fast. This
+ * keeps eight sums and the loads of a quad where they stand. */
+#define KEEP_ORDER(a, b, c, d, e, f, g, h) \
+    __asm__ volatile("" : "+x"(a), "+x"(b), "+x"(c), "+x"(d), "+x"(e), "+x"(f), "+x"(g), "+x"(h) : : "memory")
 
 INLINE __m256i table(void)
 {
@@ -280,36 +283,44 @@ TARGET static void decode_rows(const struct di_weight *w, int64_t row, int32_t r
     }
 }
 
-/* Sums of one limb for 4 rows x 2 vectors of inputs; w: the rows' bytes of this block, 32 x BLOCKS apart. */
-INLINE void limb_tile(const uint8_t *w, const struct slab *slab, int plane, __m256i s[8])
+/* Sums of one limb for 4 rows x 2 vectors of inputs, or 8 rows x 1; w: the rows' bytes of this block, 32 x BLOCKS apart. */
+INLINE void limb_tile(int vectors, const uint8_t *w, const struct slab *slab, int plane, __m256i s[8])
 {
     enum { STRIDE = 32 * BLOCKS };
-    __m256i s0 = slab->corrections[plane][0], s1 = slab->corrections[plane][1];
+    __m256i s0 = slab->corrections[plane][0], s1 = slab->corrections[plane][vectors - 1];
     __m256i s2 = s0, s3 = s1, s4 = s0, s5 = s1, s6 = s0, s7 = s1;
+    const uint8_t *w4 = w + 4 * STRIDE;
+#define ADD(sum, byte, a) (sum) = _mm256_add_epi16((sum), _mm256_maddubs_epi16((byte), (a)))
     UNROLL
     for (int q = 0; q < 8; q++) {
-        __m256i a = slab->limbs[plane][q][0], b = slab->limbs[plane][q][1], c;
-        c = broadcast(w + 4 * q);
-        s0 = _mm256_add_epi16(s0, _mm256_maddubs_epi16(c, a));
-        s1 = _mm256_add_epi16(s1, _mm256_maddubs_epi16(c, b));
-        c = broadcast(w + STRIDE + 4 * q);
-        s2 = _mm256_add_epi16(s2, _mm256_maddubs_epi16(c, a));
-        s3 = _mm256_add_epi16(s3, _mm256_maddubs_epi16(c, b));
-        c = broadcast(w + 2 * STRIDE + 4 * q);
-        s4 = _mm256_add_epi16(s4, _mm256_maddubs_epi16(c, a));
-        s5 = _mm256_add_epi16(s5, _mm256_maddubs_epi16(c, b));
-        c = broadcast(w + 3 * STRIDE + 4 * q);
-        s6 = _mm256_add_epi16(s6, _mm256_maddubs_epi16(c, a));
-        s7 = _mm256_add_epi16(s7, _mm256_maddubs_epi16(c, b));
-        KEEP(s0);
-        KEEP(s1);
-        KEEP(s2);
-        KEEP(s3);
-        KEEP(s4);
-        KEEP(s5);
-        KEEP(s6);
-        KEEP(s7);
+        __m256i a = slab->limbs[plane][q][0], c;
+        if (vectors == 2) {
+            __m256i b = slab->limbs[plane][q][1];
+            c = broadcast(w + 4 * q);
+            ADD(s0, c, a);
+            ADD(s1, c, b);
+            c = broadcast(w + STRIDE + 4 * q);
+            ADD(s2, c, a);
+            ADD(s3, c, b);
+            c = broadcast(w + 2 * STRIDE + 4 * q);
+            ADD(s4, c, a);
+            ADD(s5, c, b);
+            c = broadcast(w + 3 * STRIDE + 4 * q);
+            ADD(s6, c, a);
+            ADD(s7, c, b);
+        } else {
+            ADD(s0, broadcast(w + 4 * q), a);
+            ADD(s1, broadcast(w + STRIDE + 4 * q), a);
+            ADD(s2, broadcast(w + 2 * STRIDE + 4 * q), a);
+            ADD(s3, broadcast(w + 3 * STRIDE + 4 * q), a);
+            ADD(s4, broadcast(w4 + 4 * q), a);
+            ADD(s5, broadcast(w4 + STRIDE + 4 * q), a);
+            ADD(s6, broadcast(w4 + 2 * STRIDE + 4 * q), a);
+            ADD(s7, broadcast(w4 + 3 * STRIDE + 4 * q), a);
+        }
+        KEEP_ORDER(s0, s1, s2, s3, s4, s5, s6, s7);
     }
+#undef ADD
     s[0] = s0;
     s[1] = s1;
     s[2] = s2;
@@ -320,14 +331,14 @@ INLINE void limb_tile(const uint8_t *w, const struct slab *slab, int plane, __m2
     s[7] = s7;
 }
 
-/* One block of 4 rows x 16 inputs into acc[row][16]; scales: of the rows, BLOCKS apart. */
-INLINE void block_tile(int planes, float unit, const uint8_t *w, const struct slab *slab, const float *scales,
-                       float *acc)
+/* One block of 4 rows x 16 inputs, or 8 x 8, into acc[row][16]; scales: of the rows, BLOCKS apart. */
+INLINE void block_tile(int vectors, int planes, float unit, const uint8_t *w, const struct slab *slab,
+                       const float *scales, float *acc)
 {
     __m256i total[8], limb[8];
     UNROLL
     for (int p = 0; p < planes; p++) {
-        limb_tile(w, slab, p, p == 0 ? total : limb);
+        limb_tile(vectors, w, slab, p, p == 0 ? total : limb);
         UNROLL
         for (int i = 0; i < 8; i++)
             total[i] = p == 0 ? _mm256_madd_epi16(total[i], weight_of(planes, 0))
@@ -335,23 +346,38 @@ INLINE void block_tile(int planes, float unit, const uint8_t *w, const struct sl
     }
     UNROLL
     for (int i = 0; i < 8; i++) {
+        int row = i / vectors, vector = i % vectors;
+        float *at = acc + row * WIDTH + 8 * vector;
         __m256 p = _mm256_mul_ps(_mm256_cvtepi32_ps(total[i]), _mm256_set1_ps(unit));
-        __m256 s = _mm256_mul_ps(slab->scales[i % 2], _mm256_set1_ps(scales[i / 2 * BLOCKS]));
-        _mm256_storeu_ps(acc + 8 * i, _mm256_fmadd_ps(p, s, _mm256_loadu_ps(acc + 8 * i)));
+        __m256 s = _mm256_mul_ps(slab->scales[vector], _mm256_set1_ps(scales[row * BLOCKS]));
+        _mm256_storeu_ps(at, _mm256_fmadd_ps(p, s, _mm256_loadu_ps(at)));
     }
 }
 
-TARGET static void tile(bool int8, const uint8_t *w, const struct slab *slabs, const float *scales, int32_t blocks,
-                        float *acc)
+/* 4 rows and up to 16 inputs, or 8 and up to 8. */
+INLINE void tile(int vectors, bool int8, const uint8_t *w, const struct slab *slabs, const float *scales,
+                 int32_t blocks, float *acc)
 {
     for (int32_t b = 0; b < blocks; b++) {
         if (int8)
-            block_tile(1, 0.5F, w + 32 * b, slabs + b, scales + b, acc);
+            block_tile(vectors, 1, 0.5F, w + 32 * b, slabs + b, scales + b, acc);
         else if (slabs[b].planes == 2)
-            block_tile(2, 0x1p-7F, w + 32 * b, slabs + b, scales + b, acc);
+            block_tile(vectors, 2, 0x1p-7F, w + 32 * b, slabs + b, scales + b, acc);
         else
-            block_tile(3, 0x1p-10F, w + 32 * b, slabs + b, scales + b, acc);
+            block_tile(vectors, 3, 0x1p-10F, w + 32 * b, slabs + b, scales + b, acc);
     }
+}
+
+TARGET static void tile_8(bool int8, const uint8_t *w, const struct slab *slabs, const float *scales, int32_t blocks,
+                          float *acc)
+{
+    tile(1, int8, w, slabs, scales, blocks, acc);
+}
+
+TARGET static void tile_16(bool int8, const uint8_t *w, const struct slab *slabs, const float *scales, int32_t blocks,
+                           float *acc)
+{
+    tile(2, int8, w, slabs, scales, blocks, acc);
 }
 
 struct work {
@@ -377,9 +403,10 @@ TARGET static void many(bool int8, const struct di_weight *w, int64_t begin, int
             int32_t here = blocks - first < BLOCKS ? blocks - first : BLOCKS;
             decode_rows(w, row, rows, first, here, k->weights, k->scales);
             for (int32_t g = 0; g < groups; g++)
-                for (int32_t r = 0; r < rows; r += 4)
-                    tile(int8, k->weights + r * BLOCKS * 32, &k->slabs[(int64_t)g * blocks + first],
-                         k->scales + r * BLOCKS, here, k->acc + (g * ROWS + r) * WIDTH);
+                for (int32_t r = 0; r < rows; r += n - g * WIDTH <= 8 ? 8 : 4)
+                    (n - g * WIDTH <= 8 ? tile_8 : tile_16)(
+                        int8, k->weights + r * BLOCKS * 32, &k->slabs[(int64_t)g * blocks + first],
+                        k->scales + r * BLOCKS, here, k->acc + (g * ROWS + r) * WIDTH);
         }
         for (int32_t i = 0; i < n; i++)
             for (int32_t r = 0; r < rows; r++)
