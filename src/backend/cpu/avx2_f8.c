@@ -17,7 +17,7 @@
 
 #include "numerics/codes.h"
 
-enum { CHUNK = 256, TILE_M = 4, TILE_N = 3, NB = 24, MOST = 128, FEW = 8 };
+enum { CHUNK = 256, TILE_M = 4, TILE_N = 3, NB = 24, MOST = 128, FEW = 8, AHEAD = 24 * 1024 };
 
 /* Scale code of a row's block of 32 columns. */
 INLINE uint8_t scale_code(const struct di_weight *w, int64_t row, int32_t block)
@@ -165,7 +165,8 @@ TARGET static bool gemv_fp8_rows(const uint8_t *const rows[4], int32_t cols, con
         (a) = _mm256_fmadd_ps(_mm256_loadu_ps(x + col + 16), v[2], (a)); \
         (a) = _mm256_fmadd_ps(_mm256_loadu_ps(x + col + 24), v[3], (a)); \
     } while (0)
-    const char *next = (const char *)r0 + 4 * (int64_t)cols; /* the next four rows, mostly */
+    int64_t fours = 4 * (int64_t)cols; /* bytes of four rows, which mostly lie behind one another */
+    const char *next = (const char *)r0 + (AHEAD + fours - 1) / fours * fours;
     for (int32_t col = 0; col < cols; col += 32) {
         _mm_prefetch(next + 4 * (int64_t)col, _MM_HINT_T0);
         _mm_prefetch(next + 4 * (int64_t)col + 64, _MM_HINT_T0);
