@@ -117,17 +117,6 @@ static void pool_open(struct bench *b, const struct bench_family *f)
     b->pool = pool;
 }
 
-static void shuffle(struct bench *b, int64_t *list, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        list[i] = i;
-    for (int64_t i = count - 1; i > 0; i--) {
-        int64_t j = bench_random_below(&b->random, i + 1), kept = list[i];
-        list[i] = list[j];
-        list[j] = kept;
-    }
-}
-
 struct di_weight bench_next_weight(const struct bench *b, struct bench_case *c)
 {
     const struct bench_family *f = c->family;
@@ -266,7 +255,7 @@ void bench_case_open(struct bench *b, const struct bench_family *family, int32_t
         out->order = di_calloc((size_t)out->n_order, sizeof *out->order);
         if (out->order == NULL)
             bench_fail("out of memory");
-        shuffle(b, out->order, out->n_order);
+        bench_shuffle(&b->random, out->order, out->n_order);
     }
     family->ready(b, out);
 }

@@ -5,6 +5,11 @@
 
 #include "numerics/codes.h"
 
+di_status bench_team_open(int32_t threads, struct di_team **out, struct di_error *err)
+{
+    return di_team_open(threads, out, err);
+}
+
 /* SplitMix64's step: a counter through a mixing function. */
 uint64_t bench_random_bits(struct bench_random *random)
 {
@@ -36,6 +41,17 @@ float bench_random_heavy(struct bench_random *random)
 {
     double u = uniform(random);
     return (float)((2.0 * u - 1.0) / sqrt(2.0 * u * (1.0 - u)));
+}
+
+void bench_shuffle(struct bench_random *random, int64_t *list, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        list[i] = i;
+    for (int64_t i = count - 1; i > 0; i--) {
+        int64_t j = bench_random_below(random, i + 1), kept = list[i];
+        list[i] = list[j];
+        list[j] = kept;
+    }
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------

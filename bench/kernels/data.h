@@ -7,6 +7,9 @@
 #include "base/threads.h"
 #include "numerics/formats.h"
 
+/* A team as the device opens its own: as many threads, placed alike. */
+di_status bench_team_open(int32_t threads, struct di_team **out, struct di_error *err);
+
 struct bench_random {
     uint64_t state;
 };
@@ -17,6 +20,8 @@ int64_t bench_random_below(struct bench_random *random, int64_t n);
 /* Standard gaussian, or student-t with two degrees of freedom. */
 float bench_random_normal(struct bench_random *random);
 float bench_random_heavy(struct bench_random *random);
+/* 0 .. count - 1 in random order. */
+void bench_shuffle(struct bench_random *random, int64_t *list, int64_t count);
 
 /* Weights of one format, as many as fit: matrices are cut from it at will. */
 struct bench_pool {

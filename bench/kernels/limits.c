@@ -47,25 +47,26 @@ const char *bench_limits_kind(void)
  * Reading. Both forms take `lines` lines from each of STREAMS streams that lie one behind the other. */
 
 #if defined(__x86_64__)
+#define READ_LINE(stream, sum)                                                                  \
+    do {                                                                                        \
+        _mm_prefetch((const char *)((stream) + at + AHEAD), _MM_HINT_T0);                       \
+        (sum) = _mm256_xor_si256((sum), _mm256_load_si256((const void *)((stream) + at)));      \
+        (sum) = _mm256_xor_si256((sum), _mm256_load_si256((const void *)((stream) + at + 32))); \
+    } while (0)
+
 TARGET static float read_avx2(const unsigned char *from, size_t lines)
 {
-    const unsigned char *s[STREAMS];
-    __m256i sum[STREAMS][2];
-    for (int32_t i = 0; i < STREAMS; i++) {
-        s[i] = from + (size_t)i * lines * LINE;
-        sum[i][0] = sum[i][1] = _mm256_setzero_si256();
+    const size_t stride = lines * LINE;
+    const unsigned char *s0 = from, *s1 = s0 + stride, *s2 = s1 + stride, *s3 = s2 + stride;
+    __m256i sum0 = _mm256_setzero_si256(), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+    for (size_t at = 0; at < stride; at += LINE) { /* by hand: at -O2 not every compiler keeps an array in registers */
+        READ_LINE(s0, sum0);
+        READ_LINE(s1, sum1);
+        READ_LINE(s2, sum2);
+        READ_LINE(s3, sum3);
     }
-    for (size_t at = 0; at < lines * LINE; at += LINE) {
-        for (int32_t i = 0; i < STREAMS; i++) { /* unrolled by every compiler: the sums stay in registers */
-            _mm_prefetch((const char *)(s[i] + at + AHEAD), _MM_HINT_T0);
-            sum[i][0] = _mm256_xor_si256(sum[i][0], _mm256_load_si256((const void *)(s[i] + at)));
-            sum[i][1] = _mm256_xor_si256(sum[i][1], _mm256_load_si256((const void *)(s[i] + at + 32)));
-        }
-    }
-    __m256i all = _mm256_setzero_si256();
-    for (int32_t i = 0; i < STREAMS; i++)
-        all = _mm256_xor_si256(all, _mm256_xor_si256(sum[i][0], sum[i][1]));
-    return (float)_mm256_extract_epi32(all, 0);
+    sum0 = _mm256_xor_si256(_mm256_xor_si256(sum0, sum1), _mm256_xor_si256(sum2, sum3));
+    return (float)_mm256_extract_epi32(sum0, 0);
 }
 #endif
 
@@ -208,7 +209,8 @@ di_status bench_limits_open(struct di_team *team, size_t bytes, struct bench_lim
     if (l == NULL)
         return DI_FAIL_NOMEM(err, sizeof *l);
     l->team = team;
-    l->chunk = (size_t)1 << 27;
+    l->chunk = (size_t)500009 * STREAMS * LINE; /* 128 MB, and no stream a power of two from the next: they would meet
+                                                   in the same sets of the caches */
     l->chunks = (int32_t)((bytes + l->chunk - 1) / l->chunk);
     l->memory = di_aligned_calloc((size_t)l->chunks, l->chunk);
     l->sink = di_aligned_calloc((size_t)di_team_size(team), LINE);

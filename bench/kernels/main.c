@@ -25,12 +25,12 @@ struct options {
 };
 
 struct result {
-    double bytes, macs;                       /* of one call */
-    double seconds;                           /* of one call, median */
-    double best_bytes, best_macs;             /* a second, of the best slice */
-    double read_rate, fma_rate;               /* the limits, median */
-    double ratio_read, ratio_fma;             /* median */
-    double ratios_read_low, ratios_read_high; /* of all rounds */
+    double bytes, macs;                     /* of one call */
+    double seconds;                         /* of one call, median */
+    double best_bytes, best_macs;           /* a second, of the best slice */
+    double read_rate, fma_rate;             /* the limits, median */
+    double ratio_read, ratio_fma;           /* median */
+    double ratio_read_low, ratio_read_high; /* of all rounds */
 };
 
 static void usage(FILE *to)
@@ -146,7 +146,7 @@ static void measure(struct bench *b, struct bench_case *c, struct bench_limits *
 {
     static double seconds[MAX_ROUNDS], read[MAX_ROUNDS], fma_[MAX_ROUNDS], of_read[MAX_ROUNDS], of_fma[MAX_ROUNDS];
     double bytes = 0.0, macs = 0.0, calls = 0.0;
-    *out = (struct result){.ratios_read_low = INFINITY};
+    *out = (struct result){.ratio_read_low = INFINITY};
     c->call(b, c); /* memory that a first call reserves */
     finish(b);
     for (int32_t i = 0; i < rounds; i++) {
@@ -164,8 +164,8 @@ static void measure(struct bench *b, struct bench_case *c, struct bench_limits *
         seconds[i] = elapsed / (double)count;
         out->best_bytes = fmax(out->best_bytes, byte_rate);
         out->best_macs = fmax(out->best_macs, mac_rate);
-        out->ratios_read_low = fmin(out->ratios_read_low, of_read[i]);
-        out->ratios_read_high = fmax(out->ratios_read_high, of_read[i]);
+        out->ratio_read_low = fmin(out->ratio_read_low, of_read[i]);
+        out->ratio_read_high = fmax(out->ratio_read_high, of_read[i]);
         bytes += c->bytes;
         macs += c->macs;
         calls += (double)count;
@@ -205,7 +205,7 @@ static json_t *row_json(const struct bench_case *c, const struct result *r)
                      c->family->name, "shape", c->family->shape, "m", (int)c->m, "bytes", r->bytes, "operations",
                      r->macs, "seconds", r->seconds, "gb_per_s", r->best_bytes * 1e-9, "gmac_per_s",
                      r->best_macs * 1e-9, "ratio_read", r->ratio_read, "ratio_fma", r->ratio_fma, "ratio_read_low",
-                     r->ratios_read_low, "ratio_read_high", r->ratios_read_high, "read_gb_per_s", r->read_rate * 1e-9,
+                     r->ratio_read_low, "ratio_read_high", r->ratio_read_high, "read_gb_per_s", r->read_rate * 1e-9,
                      "fma_gmac_per_s", r->fma_rate * 1e-9);
 }
 
@@ -254,7 +254,7 @@ int main(int argc, char **argv)
     struct di_error err = {0};
     char identity[128];
     if (di_backend_find("cpu", o.backend, &b.ops, &err) != DI_OK || b.ops->open(&device, &b.dev, &err) != DI_OK ||
-        di_team_open(o.threads, &b.team, &err) != DI_OK ||
+        bench_team_open(o.threads, &b.team, &err) != DI_OK ||
         bench_limits_open(b.team, (size_t)1 << 30, &limits, &err) != DI_OK)
         bench_fail(err.message);
     b.ops->identity(b.dev, identity, sizeof identity);

@@ -14,7 +14,9 @@ usage() {
     exit 2
 }
 
-[ $# -ge 1 ] && [ "${1#-}" = "$1" ] || usage
+case ${1:--} in
+-*) usage ;;
+esac
 mkdir -p "$1"
 scratch=$(cd "$1" && pwd)
 shift
@@ -53,7 +55,7 @@ package=${package%%/*}
 
 # Absolute switches, so that a machine with more does not slip in. Static, no OpenMP: ggml's own thread pool, as here.
 ggml_build=$scratch/ggml-$variant
-flags=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=$native -DGGML_OPENMP=OFF -DGGML_BLAS=OFF
+flags=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF "-DGGML_NATIVE=$native" -DGGML_OPENMP=OFF -DGGML_BLAS=OFF
     -DGGML_CCACHE=OFF -DGGML_LLAMAFILE=ON -DGGML_CPU_REPACK=ON -DGGML_BUILD_TESTS=OFF -DGGML_BUILD_EXAMPLES=OFF)
 if [ $native = OFF ]; then
     flags+=(-DGGML_SSE42=ON -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON
