@@ -1,13 +1,13 @@
 # Short names for the common jobs. Everything real is in CMake and scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help build demo test unit lint fmt asan tsan fuzz fuzz-replay bench soak install clean
+.PHONY: help build demo test unit lint fmt asan tsan fuzz fuzz-replay bench bench-kernels soak install clean
 
 BUILD ?= build
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the library and the command into build/ (installs what is missing)
 	@scripts/bootstrap.sh build
@@ -49,6 +49,12 @@ fuzz-replay: ## Run the committed fuzz corpora once
 
 bench: build ## Speed of the bundled model on this machine
 	@scripts/bench.sh $(BUILD)/apps/deepinfer
+
+bench-kernels: ## Speed of every operation against the limits of this machine (ARGS, see bench/README.md)
+	@scripts/bootstrap.sh build
+	@cmake -S . -B build-bench -G Ninja -DDEEPINFER_BENCH=ON -DDEEPINFER_TESTS=OFF >/dev/null
+	@cmake --build build-bench --target deepinfer-bench-kernels
+	@build-bench/bench/kernels/deepinfer-bench-kernels $(ARGS)
 
 soak: build ## Long checks: every chunk size on the larger golden set
 	@scripts/bootstrap.sh test

@@ -257,6 +257,7 @@ int main(int argc, char **argv)
         bench_team_open(o.threads, &b.team, &err) != DI_OK ||
         bench_limits_open(b.team, (size_t)1 << 30, &limits, &err) != DI_OK)
         bench_fail(err.message);
+    bench_warn_if_busy();
     b.ops->identity(b.dev, identity, sizeof identity);
     if (!o.json)
         print_head(&o, &b, identity);

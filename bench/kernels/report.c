@@ -38,6 +38,19 @@ static void processor_name(char *name, size_t size)
     fclose(file);
 }
 
+static double load(void)
+{
+    double average = 0.0;
+    return getloadavg(&average, 1) == 1 ? average : 0.0;
+}
+
+void bench_warn_if_busy(void)
+{
+    double average = load();
+    if (average > 0.5)
+        fprintf(stderr, "warning: a load of %.2f: other programs run on this machine\n", average);
+}
+
 json_t *bench_machine(void)
 {
     char name[256];
@@ -46,9 +59,9 @@ json_t *bench_machine(void)
     if (uname(&system) != 0)
         memset(&system, 0, sizeof system);
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    return json_pack("{s:s, s:s, s:I, s:f, s:s, s:s}", "processor", name, "architecture", system.machine, "cores",
+    return json_pack("{s:s, s:s, s:I, s:f, s:s, s:s, s:f}", "processor", name, "architecture", system.machine, "cores",
                      (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "memory_gb", memory * 1e-9, "kernel", system.release,
-                     "compiler", __VERSION__);
+                     "compiler", __VERSION__, "load", load());
 }
 
 int bench_wanted(const char *filter, const char *text)

@@ -8,8 +8,11 @@
 /* Sorts `values`. */
 double bench_median(double *values, int32_t count);
 
-/* A new object: processor, cores, memory, kernel, compiler. */
+/* A new object: processor, cores, memory, kernel, compiler, load at this moment. */
 json_t *bench_machine(void);
+
+/* Others at work: ratios survive it, but not those of programs whose threads wait busily for each other. */
+void bench_warn_if_busy(void);
 
 /* Whether `text` is wanted by a filter; NULL wants everything. */
 int bench_wanted(const char *filter, const char *text);

@@ -85,6 +85,14 @@ static _Noreturn void fail(const char *message)
     exit(1);
 }
 
+/* ggml speaks of every tensor that it rearranges. */
+static void only_warnings(enum ggml_log_level level, const char *text, void *user)
+{
+    (void)user;
+    if (level == GGML_LOG_LEVEL_WARN || level == GGML_LOG_LEVEL_ERROR)
+        fputs(text, stderr);
+}
+
 static void *need(void *memory)
 {
     if (memory == NULL)
@@ -470,6 +478,8 @@ int main(int argc, char **argv)
     struct di_error err = {0};
     if (di_backend_find("cpu", o.backend, &p.ops, &err) != DI_OK || bench_team_open(o.threads, &p.team, &err) != DI_OK)
         fail(err.message);
+    bench_warn_if_busy();
+    ggml_log_set(only_warnings, NULL);
     fill(&p, &o);
     open_peers(&p);
     for (int32_t i = 0; i < (int32_t)BENCH_MODES; i++)
