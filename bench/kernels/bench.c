@@ -81,7 +81,7 @@ float *bench_inv_freq(struct bench *b)
 {
     float *out = bench_alloc(b, ROPE_DIM / 2 * sizeof *out);
     for (int32_t i = 0; i < ROPE_DIM / 2; i++)
-        out[i] = (float)pow(10000.0, -2.0 * i / ROPE_DIM);
+        out[i] = (float)pow(10000.0, (double)(-2 * i) / (double)ROPE_DIM);
     return out;
 }
 
@@ -217,7 +217,7 @@ void bench_context_open(struct bench *b)
     struct bench_context *x = &b->context;
     if (x->copies != 0)
         return;
-    const double copy_bytes = (double)ENTRIES * 356.0; /* 288 + 68 a row */
+    const double copy_bytes = (double)((int64_t)ENTRIES * (288 + 68)); /* rows of numerics/quant.h */
     double copies = b->gigabytes * 1e9 / copy_bytes;
     x->copies = copies < 1.0 ? 1 : copies > 64.0 ? 64 : (int32_t)copies;
     fprintf(stderr, "filling the caches of %d sequences of %d entries\n", x->copies, ENTRIES);

@@ -138,10 +138,10 @@ void bench_next_slot(struct bench *b, struct bench_case *c);
 void bench_context_open(struct bench *b);
 
 /* Adds one call's work. */
-static inline void bench_account(struct bench_case *c, double bytes, double macs)
+static inline void bench_account(struct bench_case *c, int64_t bytes, int64_t macs)
 {
-    c->bytes += bytes;
-    c->macs += macs;
+    c->bytes += (double)bytes;
+    c->macs += (double)macs;
 }
 
 _Noreturn void bench_fail(const char *message);

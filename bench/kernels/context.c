@@ -6,7 +6,7 @@
 
 #include "numerics/quant.h"
 
-static double row_bytes(enum di_kv_format format, int32_t dim)
+static int64_t row_bytes(enum di_kv_format format, int32_t dim)
 {
     return di_kv_data_bytes(format, dim) + di_kv_scale_bytes(format, dim);
 }
@@ -14,8 +14,8 @@ static double row_bytes(enum di_kv_format format, int32_t dim)
 static void call_rope(struct bench *b, struct bench_case *c)
 {
     b->ops->rope(b->dev, &c->a.rope);
-    double values = (double)c->m * HEADS * ROPE_DIM;
-    bench_account(c, 2.0 * values * b->ops->act_bytes, 2.0 * values);
+    int64_t values = (int64_t)c->m * HEADS * ROPE_DIM;
+    bench_account(c, 2 * values * b->ops->act_bytes, 2 * values);
 }
 
 static void ready_rope(struct bench *b, struct bench_case *c)
@@ -49,7 +49,7 @@ static struct di_kv_rows step_rows(struct bench *b, int32_t n)
 static void call_window_pack(struct bench *b, struct bench_case *c)
 {
     b->ops->window_pack(b->dev, &c->a.window_pack);
-    bench_account(c, c->m * (row_bytes(DI_KV_FP8, HEAD_DIM) + (double)HEAD_DIM * b->ops->act_bytes), 0.0);
+    bench_account(c, c->m * (row_bytes(DI_KV_FP8, HEAD_DIM) + (int64_t)HEAD_DIM * b->ops->act_bytes), 0);
 }
 
 static void ready_window_pack(struct bench *b, struct bench_case *c)
@@ -68,7 +68,7 @@ static void call_window_store(struct bench *b, struct bench_case *c)
 {
     bench_next_slot(b, c);
     b->ops->window_store(b->dev, &c->a.window_store);
-    bench_account(c, 2.0 * c->m * row_bytes(DI_KV_FP8, HEAD_DIM), 0.0);
+    bench_account(c, 2 * c->m * row_bytes(DI_KV_FP8, HEAD_DIM), 0);
 }
 
 static void ready_window_store(struct bench *b, struct bench_case *c)
@@ -86,8 +86,8 @@ static void call_compress(struct bench *b, struct bench_case *c)
 {
     bench_next_slot(b, c);
     b->ops->compress(b->dev, &c->a.compress);
-    double values = (double)c->m * HEAD_DIM;
-    bench_account(c, values * (4 * 4 + b->ops->act_bytes), 2.0 * values);
+    int64_t values = (int64_t)c->m * HEAD_DIM;
+    bench_account(c, values * (4 * 4 + b->ops->act_bytes), 2 * values);
 }
 
 static void ready_compress(struct bench *b, struct bench_case *c)
@@ -107,7 +107,7 @@ static void call_kv_append(struct bench *b, struct bench_case *c)
 {
     bench_next_slot(b, c);
     b->ops->kv_append(b->dev, &c->a.kv_append);
-    bench_account(c, c->m * (row_bytes(DI_KV_FP4_E4M3, HEAD_DIM) + (double)HEAD_DIM * b->ops->act_bytes), 0.0);
+    bench_account(c, c->m * (row_bytes(DI_KV_FP4_E4M3, HEAD_DIM) + (int64_t)HEAD_DIM * b->ops->act_bytes), 0);
 }
 
 static void ready_kv_append(struct bench *b, struct bench_case *c)
@@ -127,7 +127,7 @@ static void call_index_append(struct bench *b, struct bench_case *c)
 {
     bench_next_slot(b, c);
     b->ops->index_append(b->dev, &c->a.index_append);
-    bench_account(c, c->m * (row_bytes(DI_KV_FP4_E8M0, INDEX_DIM) + (double)INDEX_DIM * b->ops->act_bytes), 0.0);
+    bench_account(c, c->m * (row_bytes(DI_KV_FP4_E8M0, INDEX_DIM) + (int64_t)INDEX_DIM * b->ops->act_bytes), 0);
 }
 
 static void ready_index_append(struct bench *b, struct bench_case *c)
@@ -146,7 +146,7 @@ static void ready_index_append(struct bench *b, struct bench_case *c)
 static void call_index_query(struct bench *b, struct bench_case *c)
 {
     b->ops->index_query(b->dev, &c->a.index_query);
-    bench_account(c, 2.0 * c->m * INDEX_HEADS * INDEX_DIM * b->ops->act_bytes, 0.0);
+    bench_account(c, (int64_t)2 * c->m * INDEX_HEADS * INDEX_DIM * b->ops->act_bytes, 0);
 }
 
 static void ready_index_query(struct bench *b, struct bench_case *c)
@@ -171,7 +171,7 @@ static void call_index_select(struct bench *b, struct bench_case *c)
     bench_next_slot(b, c);
     b->ops->index_select(b->dev, &c->a.index_select);
     /* All rows look at the same keys. */
-    bench_account(c, ENTRIES * row_bytes(DI_KV_FP4_E8M0, INDEX_DIM), (double)c->m * ENTRIES * INDEX_HEADS * INDEX_DIM);
+    bench_account(c, ENTRIES * row_bytes(DI_KV_FP4_E8M0, INDEX_DIM), (int64_t)c->m * ENTRIES * INDEX_HEADS * INDEX_DIM);
 }
 
 static void ready_index_select(struct bench *b, struct bench_case *c)
@@ -209,12 +209,12 @@ static void call_attention(struct bench *b, struct bench_case *c)
         selected[i] = i % INDEX_TOPK * share + (int32_t)bench_random_below(&b->random, share - 1);
     bench_next_slot(b, c);
     b->ops->attention(b->dev, &c->a.attention);
-    double window_rows = WINDOW - 1.0 + c->m; /* rows share them; selections are each row's own */
+    int64_t window_rows = WINDOW - 1 + c->m; /* rows share them; selections are each row's own */
     bench_account(c,
                   window_rows * row_bytes(DI_KV_FP8, HEAD_DIM) +
-                      (double)c->m * INDEX_TOPK * row_bytes(DI_KV_FP4_E4M3, HEAD_DIM) +
-                      2.0 * c->m * HEADS * HEAD_DIM * b->ops->act_bytes,
-                  2.0 * c->m * (WINDOW + INDEX_TOPK) * HEADS * HEAD_DIM);
+                      (int64_t)c->m * INDEX_TOPK * row_bytes(DI_KV_FP4_E4M3, HEAD_DIM) +
+                      (int64_t)2 * c->m * HEADS * HEAD_DIM * b->ops->act_bytes,
+                  (int64_t)2 * c->m * (WINDOW + INDEX_TOPK) * HEADS * HEAD_DIM);
 }
 
 static void ready_attention(struct bench *b, struct bench_case *c)

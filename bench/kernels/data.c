@@ -166,7 +166,7 @@ struct di_weight bench_pool_weight(const struct bench_pool *pool, int64_t rows, 
     };
 }
 
-double bench_weight_bytes(enum di_format format, int64_t rows, int32_t cols)
+int64_t bench_weight_bytes(enum di_format format, int64_t rows, int32_t cols)
 {
-    return (double)(di_format_data_bytes(format, rows, cols) + di_format_scale_bytes(format, rows, cols));
+    return (int64_t)(di_format_data_bytes(format, rows, cols) + di_format_scale_bytes(format, rows, cols));
 }

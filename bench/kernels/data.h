@@ -43,6 +43,6 @@ int64_t bench_pool_count(const struct bench_pool *pool, int64_t rows, int32_t co
 struct di_weight bench_pool_weight(const struct bench_pool *pool, int64_t rows, int32_t cols, int64_t index);
 
 /* Bytes of a matrix, scales included. */
-double bench_weight_bytes(enum di_format format, int64_t rows, int32_t cols);
+int64_t bench_weight_bytes(enum di_format format, int64_t rows, int32_t cols);
 
 #endif

@@ -187,7 +187,7 @@ double bench_fma_rate(struct bench_limits *l, double seconds)
     double macs = 0.0;
     do {
         di_team_run(l->team, members, fma_range, l); /* one unit a member */
-        macs += (double)members * FMA_STEPS * ACCUMULATORS * LANES;
+        macs += (double)((int64_t)members * FMA_STEPS * ACCUMULATORS * LANES);
         elapsed = di_clock_seconds() - start;
     } while (elapsed < seconds);
     return macs / elapsed;

@@ -146,7 +146,7 @@ static void measure(struct bench *b, struct bench_case *c, struct bench_limits *
 {
     static double seconds[MAX_ROUNDS], read[MAX_ROUNDS], fma_[MAX_ROUNDS], of_read[MAX_ROUNDS], of_fma[MAX_ROUNDS];
     double bytes = 0.0, macs = 0.0, calls = 0.0;
-    *out = (struct result){.ratio_read_low = INFINITY};
+    *out = (struct result){.ratio_read_low = HUGE_VAL};
     c->call(b, c); /* memory that a first call reserves */
     finish(b);
     for (int32_t i = 0; i < rounds; i++) {

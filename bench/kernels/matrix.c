@@ -8,15 +8,15 @@
 /* ---------------------------------------------------------------------------------------------------------------------
  * linear, group_linear, gate, hc_mix: one weight a call. */
 
-static void account_weight(struct bench_case *c, double macs)
+static void account_weight(struct bench_case *c, int64_t macs)
 {
     const struct bench_family *f = c->family;
     bench_account(c, bench_weight_bytes(f->format, f->rows, f->cols), macs);
 }
 
-static double product_macs(const struct bench_case *c)
+static int64_t product_macs(const struct bench_case *c)
 {
-    return (double)c->m * (double)c->family->rows * c->family->cols;
+    return c->m * c->family->rows * c->family->cols;
 }
 
 static void call_linear(struct bench *b, struct bench_case *c)
@@ -130,12 +130,12 @@ static struct di_expert expert_at(const struct bench *b, int64_t index)
     };
 }
 
-static double expert_bytes(const struct bench_case *c)
+static int64_t expert_bytes(const struct bench_case *c)
 {
-    return 3.0 * bench_weight_bytes(c->family->format, INNER, HIDDEN);
+    return 3 * bench_weight_bytes(c->family->format, INNER, HIDDEN);
 }
 
-static const double expert_macs = 3.0 * INNER * HIDDEN;
+static const int64_t expert_macs = (int64_t)3 * INNER * HIDDEN;
 
 /* Every row chooses its experts at random, none twice; an expert that several rows chose is read once. */
 static int32_t choose_experts(struct bench *b, int32_t rows, int32_t *ids)
@@ -164,7 +164,7 @@ static void call_experts(struct bench *b, struct bench_case *c)
     int32_t *ids = (int32_t *)(uintptr_t)c->a.experts.ids; /* ours */
     int32_t distinct = choose_experts(b, c->m, ids);
     b->ops->experts(b->dev, &c->a.experts);
-    bench_account(c, distinct * expert_bytes(c), (double)c->m * EXPERT_TOPK * expert_macs);
+    bench_account(c, distinct * expert_bytes(c), c->m * EXPERT_TOPK * expert_macs);
 }
 
 /* Where the pool holds fewer than all experts, several ids share weights: still far more than the caches hold. */
@@ -197,7 +197,7 @@ static void call_shared_expert(struct bench *b, struct bench_case *c)
     c->a.shared_expert.expert = expert_at(b, c->order[c->at]);
     c->at = (c->at + 1) % c->n_order;
     b->ops->shared_expert(b->dev, &c->a.shared_expert);
-    bench_account(c, expert_bytes(c), (double)c->m * expert_macs);
+    bench_account(c, expert_bytes(c), c->m * expert_macs);
 }
 
 static void ready_shared_expert(struct bench *b, struct bench_case *c)

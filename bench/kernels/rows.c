@@ -2,7 +2,7 @@
  * and written. */
 #include "bench.h"
 
-static double act_bytes(const struct bench *b, double values)
+static int64_t act_bytes(const struct bench *b, int64_t values)
 {
     return values * b->ops->act_bytes;
 }
@@ -10,8 +10,8 @@ static double act_bytes(const struct bench *b, double values)
 static void call_norm(struct bench *b, struct bench_case *c)
 {
     b->ops->norm(b->dev, &c->a.norm);
-    double values = (double)c->m * HIDDEN;
-    bench_account(c, act_bytes(b, 2.0 * values), 2.0 * values);
+    int64_t values = (int64_t)c->m * HIDDEN;
+    bench_account(c, act_bytes(b, 2 * values), 2 * values);
 }
 
 static void ready_norm(struct bench *b, struct bench_case *c)
@@ -30,7 +30,7 @@ static void ready_norm(struct bench *b, struct bench_case *c)
 static void call_collapse(struct bench *b, struct bench_case *c)
 {
     b->ops->hc_collapse(b->dev, &c->a.hc_collapse);
-    double values = (double)c->m * HIDDEN;
+    int64_t values = (int64_t)c->m * HIDDEN;
     bench_account(c, act_bytes(b, (STREAMS_HC + 1) * values), STREAMS_HC * values);
 }
 
@@ -50,7 +50,7 @@ static void ready_collapse(struct bench *b, struct bench_case *c)
 static void call_expand(struct bench *b, struct bench_case *c)
 {
     b->ops->hc_expand(b->dev, &c->a.hc_expand);
-    double values = (double)c->m * HIDDEN;
+    int64_t values = (int64_t)c->m * HIDDEN;
     bench_account(c, act_bytes(b, (2 * STREAMS_HC + 1) * values), STREAMS_HC * (STREAMS_HC + 1) * values);
 }
 
@@ -75,7 +75,7 @@ static void ready_expand(struct bench *b, struct bench_case *c)
 static void call_engram_hash(struct bench *b, struct bench_case *c)
 {
     b->ops->engram_hash(b->dev, &c->a.engram_hash);
-    bench_account(c, (double)c->m * 4 * (ENGRAM_NGRAM + ENGRAM_COLUMNS), 0.0);
+    bench_account(c, (int64_t)c->m * 4 * (ENGRAM_NGRAM + ENGRAM_COLUMNS), 0);
 }
 
 static void ready_engram_hash(struct bench *b, struct bench_case *c)
@@ -115,7 +115,7 @@ static void call_engram_lookup(struct bench *b, struct bench_case *c)
     for (int32_t i = 0; i < count; i++)
         ids[i] = (int32_t)bench_random_below(&b->random, c->a.engram_lookup.table.rows);
     b->ops->engram_lookup(b->dev, &c->a.engram_lookup);
-    bench_account(c, count * (bench_weight_bytes(DI_FMT_FP8_ROW, 1, ENGRAM_DIM) + act_bytes(b, ENGRAM_DIM)), 0.0);
+    bench_account(c, count * (bench_weight_bytes(DI_FMT_FP8_ROW, 1, ENGRAM_DIM) + act_bytes(b, ENGRAM_DIM)), 0);
 }
 
 static void ready_engram_lookup(struct bench *b, struct bench_case *c)
@@ -134,7 +134,7 @@ static void ready_engram_lookup(struct bench *b, struct bench_case *c)
 static void call_engram_mix(struct bench *b, struct bench_case *c)
 {
     b->ops->engram_mix(b->dev, &c->a.engram_mix);
-    double values = (double)c->m * HIDDEN;
+    int64_t values = (int64_t)c->m * HIDDEN;
     bench_account(c, act_bytes(b, (3 * STREAMS_HC + 1) * values), 6 * STREAMS_HC * values);
 }
 
@@ -163,8 +163,8 @@ static void call_embed(struct bench *b, struct bench_case *c)
     for (int32_t i = 0; i < c->m; i++)
         token[i] = (int32_t)bench_random_below(&b->random, VOCAB);
     b->ops->embed(b->dev, &c->a.embed);
-    double values = (double)c->m * HIDDEN;
-    bench_account(c, 2.0 * values + act_bytes(b, STREAMS_HC * values), 0.0);
+    int64_t values = (int64_t)c->m * HIDDEN;
+    bench_account(c, 2 * values + act_bytes(b, STREAMS_HC * values), 0);
 }
 
 static void ready_embed(struct bench *b, struct bench_case *c)
@@ -185,7 +185,7 @@ static void ready_embed(struct bench *b, struct bench_case *c)
 static void call_combine(struct bench *b, struct bench_case *c)
 {
     b->ops->combine(b->dev, &c->a.combine);
-    double values = (double)c->m * HIDDEN;
+    int64_t values = (int64_t)c->m * HIDDEN;
     bench_account(c, act_bytes(b, (EXPERT_TOPK + 2) * values), (EXPERT_TOPK + 1) * values);
 }
 
@@ -205,7 +205,7 @@ static void ready_combine(struct bench *b, struct bench_case *c)
 static void call_gather(struct bench *b, struct bench_case *c)
 {
     b->ops->gather(b->dev, &c->a.gather);
-    bench_account(c, 2.0 * c->m * (double)c->a.gather.row_bytes, 0.0);
+    bench_account(c, 2 * c->m * (int64_t)c->a.gather.row_bytes, 0);
 }
 
 static void ready_gather(struct bench *b, struct bench_case *c)
@@ -229,7 +229,7 @@ static void call_sample(struct bench *b, struct bench_case *c)
     for (int32_t i = 0; i < c->m; i++)
         seed[i] = bench_random_bits(&b->random);
     b->ops->sample(b->dev, &c->a.sample);
-    bench_account(c, 4.0 * c->m * VOCAB, (double)c->m * VOCAB);
+    bench_account(c, (int64_t)4 * c->m * VOCAB, (int64_t)c->m * VOCAB);
 }
 
 static void ready_sample(struct bench *b, struct bench_case *c)

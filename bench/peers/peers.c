@@ -241,7 +241,7 @@ static double slice(struct peers *p, struct side *side, int32_t m)
     }
     if (side->mode < 0)
         ggml_threadpool_pause(p->threadpool); /* or its threads would wait busily into the next slice */
-    return (double)calls * m * N * K / elapsed;
+    return (double)(calls * m * N * K) / elapsed;
 }
 
 /* Relative distance (rms) of what two sides make of the first weight and eight rows. */
@@ -283,7 +283,7 @@ static void print_row(const struct peers *p, const struct side *ours, const stru
                       int32_t rounds, json_t *rows)
 {
     static double ratio[MAX_ROUNDS], mine[MAX_ROUNDS], theirs[MAX_ROUNDS];
-    const double bytes = bench_weight_bytes(DI_FMT_FP4, N, K), macs = (double)m * N * K;
+    const double bytes = (double)bench_weight_bytes(DI_FMT_FP4, N, K), macs = (double)((int64_t)m * N * K);
     for (int32_t i = 0; i < rounds; i++) {
         mine[i] = ours->rates[i];
         theirs[i] = peer->rates[i];
