@@ -6,6 +6,12 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#if defined(__clang__)
+#define COMPILER __VERSION__ /* names itself */
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
 static int by_value(const void *left, const void *right)
 {
     double a = *(const double *)left, b = *(const double *)right;
@@ -61,7 +67,7 @@ json_t *bench_machine(void)
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     return json_pack("{s:s, s:s, s:I, s:f, s:s, s:s, s:f}", "processor", name, "architecture", system.machine, "cores",
                      (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "memory_gb", memory * 1e-9, "kernel", system.release,
-                     "compiler", __VERSION__, "load", load());
+                     "compiler", COMPILER, "load", load());
 }
 
 int bench_wanted(const char *filter, const char *text)

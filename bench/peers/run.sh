@@ -17,8 +17,7 @@ usage() {
 case ${1:--} in
 -*) usage ;;
 esac
-mkdir -p "$1"
-scratch=$(cd "$1" && pwd)
+scratch=$(realpath -m "$1")
 shift
 case "$scratch/" in
 "$tree"/*)
@@ -26,6 +25,7 @@ case "$scratch/" in
     exit 2
     ;;
 esac
+mkdir -p "$scratch"
 
 native=OFF variant=avx2 build_only=0
 options=()
