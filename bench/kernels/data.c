@@ -7,7 +7,7 @@
 
 di_status bench_team_open(int32_t threads, struct di_team **out, struct di_error *err)
 {
-    return di_team_open(threads, out, err);
+    return di_team_open(threads, NULL, out, err);
 }
 
 /* SplitMix64's step: a counter through a mixing function. */

@@ -12,6 +12,7 @@ static const struct {
 } bench_modes[] = {
     {"native", DI_MODE_NATIVE},
     {"oracle", DI_MODE_ORACLE},
+    {"fast", DI_MODE_FAST},
 };
 
 enum { BENCH_MODES = sizeof bench_modes / sizeof bench_modes[0] };
