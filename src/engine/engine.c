@@ -37,7 +37,8 @@ static di_status open_device(struct di_engine *e, const di_options *options, str
     DI_TRY(di_backend_find(di_options_text(options, "accelerator"), di_options_text(options, "backend"), &e->ops, err));
     struct di_device_options device = {.mode = e->mode,
                                        .threads = (int32_t)di_options_int(options, "threads"),
-                                       .cpu_list = di_options_text(options, "cpu-list")};
+                                       .cpu_list = di_options_text(options, "cpu-list"),
+                                       .cpu_isa = di_options_text(options, "cpu-isa")};
     DI_TRY(e->ops->open(&device, &e->dev, err));
     char backend[64];
     e->ops->identity(e->dev, backend, sizeof backend);

@@ -49,6 +49,7 @@ struct di_device_options {
     enum di_mode mode;
     int32_t threads;      /* 0: all cores */
     const char *cpu_list; /* NULL or "all": those that the process may use */
+    const char *cpu_isa;  /* NULL or "auto": the best that the processor has; "avx2", "avx512" */
 };
 
 struct di_device; /* a backend's instance; each backend defines its own */

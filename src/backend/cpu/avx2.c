@@ -5,7 +5,7 @@
 #if defined(__x86_64__)
 #include <math.h>
 
-TARGET static float dot(const float *a, const float *w, int32_t k)
+TARGET float di_avx2_dot(const float *a, const float *w, int32_t k)
 {
     if (k % 32 != 0)
         return di_host_dot(a, w, k);
@@ -21,7 +21,7 @@ TARGET static float dot(const float *a, const float *w, int32_t k)
     return di_sum_chains(acc);
 }
 
-TARGET static void axpy(float a, const float *x, float *y, int32_t n)
+TARGET void di_avx2_axpy(float a, const float *x, float *y, int32_t n)
 {
     __m256 scale = _mm256_set1_ps(a);
     int32_t i = 0;
@@ -31,7 +31,7 @@ TARGET static void axpy(float a, const float *x, float *y, int32_t n)
         y[i] = fmaf(a, x[i], y[i]);
 }
 
-static struct di_host_input prepare(enum di_host_rule rule, const float *x, int32_t cols, void *room)
+struct di_host_input di_avx2_prepare_any(enum di_host_rule rule, const float *x, int32_t cols, void *room)
 {
     return cols % 32 == 0 ? di_avx2_prepare(rule, x, cols, room) : di_host_prepare(rule, x, cols, room);
 }
@@ -47,7 +47,7 @@ static void products(enum di_host_rule rule, const struct di_weight *w, int64_t 
         di_avx2_products_f8(w, begin, end, pairs, n, scratch);
 }
 
-static size_t product_bytes(int32_t cols, int32_t n)
+size_t di_avx2_product_bytes(int32_t cols, int32_t n)
 {
     size_t most = di_host_product_bytes(cols, n), f8 = di_avx2_bytes_f8(cols, n), r1 = di_avx2_bytes_r1(cols, n);
     most = f8 > most ? f8 : most;
@@ -56,10 +56,10 @@ static size_t product_bytes(int32_t cols, int32_t n)
 
 const struct di_host_kernels di_cpu_avx2_kernels = {
     .name = "cpu-avx2",
-    .dot = dot,
-    .axpy = axpy,
-    .prepare = prepare,
+    .dot = di_avx2_dot,
+    .axpy = di_avx2_axpy,
+    .prepare = di_avx2_prepare_any,
     .products = products,
-    .product_bytes = product_bytes,
+    .product_bytes = di_avx2_product_bytes,
 };
 #endif

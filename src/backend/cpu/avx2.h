@@ -56,6 +56,13 @@ size_t di_avx2_bytes_f8(int32_t cols, int32_t n);
 void di_avx2_products_r1(bool int8, const struct di_weight *w, int64_t begin, int64_t end,
                          const struct di_host_pair *pairs, int32_t n, void *scratch);
 size_t di_avx2_bytes_r1(int32_t cols, int32_t n);
+/* Slots of the kernel table that AVX-512 takes over as they are. */
+float di_avx2_dot(const float *a, const float *w, int32_t k);
+void di_avx2_axpy(float a, const float *x, float *y, int32_t n);
+struct di_host_input di_avx2_prepare_any(enum di_host_rule rule, const float *x, int32_t cols, void *room);
+size_t di_avx2_product_bytes(int32_t cols, int32_t n);
+
+/* cols a multiple of 32 */
 struct di_host_input di_avx2_prepare(enum di_host_rule rule, const float *x, int32_t cols, void *room);
 
 #endif

@@ -8,7 +8,7 @@
  * One to three inputs: lanes are eight rows of W, transposed as dwords in registers. More: lanes are 16 inputs, and 32 rows x 8
  * blocks of W are decoded into L1, from where a dword of four weights is broadcast.
  */
-#include "backend/cpu/avx2.h"
+#include "backend/cpu/r1.h"
 
 #if defined(__x86_64__)
 #include <string.h>
@@ -24,13 +24,6 @@ INLINE __m256i table(void)
 {
     return _mm256_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0, 12, 13, 14, 15, 16, 18, 20, 24,
                             12, 11, 10, 9, 8, 6, 4, 0);
-}
-
-INLINE __m256i broadcast(const void *four_bytes)
-{
-    int32_t v;
-    memcpy(&v, four_bytes, sizeof v);
-    return _mm256_set1_epi32(v);
 }
 
 /* e8m0 codes in eight lanes -> floats; 0 is 2^-127, 255 is NaN. */
@@ -49,32 +42,6 @@ INLINE __m256i weight_of(int planes, int plane)
 }
 
 /* ---- one to three inputs ---- */
-
-/* Scale codes of eight rows and eight blocks from `block` on -> codes[block][row]. */
-INLINE void load_scales(const uint8_t *const rows[8], int32_t block, int32_t blocks, uint8_t codes[64])
-{
-    __m128i r[8];
-    if (block + 8 <= blocks) {
-        UNROLL
-        for (int i = 0; i < 8; i++)
-            r[i] = _mm_loadl_epi64((const __m128i *)(const void *)(rows[i] + block));
-    } else {
-        for (int i = 0; i < 8; i++) {
-            uint8_t tail[8] = {0};
-            memcpy(tail, rows[i] + block, (size_t)(blocks - block));
-            r[i] = _mm_loadl_epi64((const __m128i *)(const void *)tail);
-        }
-    }
-    __m128i a0 = _mm_unpacklo_epi8(r[0], r[1]), a1 = _mm_unpacklo_epi8(r[2], r[3]);
-    __m128i a2 = _mm_unpacklo_epi8(r[4], r[5]), a3 = _mm_unpacklo_epi8(r[6], r[7]);
-    __m128i b0 = _mm_unpacklo_epi16(a0, a1), b1 = _mm_unpackhi_epi16(a0, a1);
-    __m128i b2 = _mm_unpacklo_epi16(a2, a3), b3 = _mm_unpackhi_epi16(a2, a3);
-    __m128i *out = (void *)codes;
-    _mm_storeu_si128(out, _mm_unpacklo_epi32(b0, b2));
-    _mm_storeu_si128(out + 1, _mm_unpackhi_epi32(b0, b2));
-    _mm_storeu_si128(out + 2, _mm_unpacklo_epi32(b1, b3));
-    _mm_storeu_si128(out + 3, _mm_unpackhi_epi32(b1, b3));
-}
 
 /* 16 bytes of eight rows -> eight vectors of 2w + 12, lane n holding row n: quads of even elements in 0 .. 3, of odd ones in
  * 4 .. 7. */
@@ -106,10 +73,10 @@ INLINE __m256i sum_panel(int planes, const __m256i w[8], const int8_t *limbs, co
     __m256i total = _mm256_setzero_si256();
     UNROLL
     for (int p = 0; p < planes; p++) {
-        __m256i sum = broadcast(corrections + p);
+        __m256i sum = di_broadcast(corrections + p);
         UNROLL
         for (int q = 0; q < 8; q++)
-            sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w[q], broadcast(limbs + 32 * p + 4 * q)));
+            sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w[q], di_broadcast(limbs + 32 * p + 4 * q)));
         sum = _mm256_madd_epi16(sum, weight_of(planes, p));
         total = p == 0 ? sum : _mm256_add_epi32(total, sum);
     }
@@ -164,7 +131,7 @@ INLINE void panel(bool int8, const struct di_weight *w, int64_t begin, int32_t c
     const char *next = (const char *)codes[0] + 4 * (int64_t)w->cols; /* the panel behind this one lies right there */
     for (int32_t first = 0; first < blocks; first += 8) {
         uint8_t table_of_codes[64];
-        load_scales(scales, first, blocks, table_of_codes);
+        di_r1_scales(scales, first, blocks, table_of_codes);
         int32_t last = first + 8 < blocks ? first + 8 : blocks;
         for (int32_t b = first; b < last; b++) {
             __m256i v[8];
@@ -197,16 +164,6 @@ PANELS(int8_3, true, 3)
 
 /* ---- four inputs and more ---- */
 
-enum { ROWS = 32, BLOCKS = 8, WIDTH = 16, MOST = 128 };
-
-/* A block of 16 inputs: for each limb eight quads of two vectors, then what the sums start from, then the scales. */
-struct slab {
-    __m256i limbs[3][8][2];
-    __m256i corrections[3][2];
-    __m256 scales[2];
-    int32_t planes, pad[7];
-};
-
 /* Dword j of row i -> dword i of row j. */
 INLINE void transpose(__m256i r[8])
 {
@@ -231,20 +188,20 @@ INLINE void transpose(__m256i r[8])
 }
 
 /* Gathers block b of up to 16 inputs; missing ones are zeros. */
-TARGET static void fill_slab(bool int8, const struct di_host_pair *pairs, int32_t n, int32_t b, struct slab *slab)
+TARGET static void fill_slab(bool int8, const struct di_host_pair *pairs, int32_t n, int32_t b, struct di_r1_slab *slab)
 {
     bool wide = false;
     for (int32_t i = 0; i < n; i++)
         wide |= pairs[i].in->wide[b] != 0;
     int32_t planes = int8 ? 1 : wide ? 3 : 2, stride = int8 ? 1 : DI_PLANES, first = wide ? DI_WIDE : DI_NARROW;
     slab->planes = planes;
-    float scales[WIDTH] = {0};
+    float scales[DI_R1_WIDTH] = {0};
     for (int32_t i = 0; i < n; i++)
         scales[i] = pairs[i].in->s[b];
     memcpy(slab->scales, scales, sizeof scales);
     for (int32_t p = 0; p < planes; p++) {
         int64_t at = (int64_t)b * stride + first + p;
-        int32_t corrections[WIDTH] = {0};
+        int32_t corrections[DI_R1_WIDTH] = {0};
         for (int32_t v = 0; v < 2; v++) {
             __m256i r[8];
             UNROLL
@@ -267,26 +224,27 @@ TARGET static void decode_rows(const struct di_weight *w, int64_t row, int32_t r
                                uint8_t *out, float *scales)
 {
     const __m256i nibble = _mm256_set1_epi8(15), values = table(), shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
-    for (int32_t r = 0; r < ROWS; r++) {
+    for (int32_t r = 0; r < DI_R1_ROWS; r++) {
         int64_t from = row + (r < rows ? r : rows - 1);
         const uint8_t *codes = (const uint8_t *)w->data + from * (w->cols / 2) + 16 * (int64_t)first;
         for (int32_t b = 0; b < blocks; b++) {
             __m256i both = _mm256_broadcastsi128_si256(
                 _mm_loadu_si128((const __m128i *)(const void *)(codes + 16 * b)));
             both = _mm256_and_si256(_mm256_srlv_epi32(both, shift), nibble);
-            _mm256_storeu_si256((__m256i *)(void *)(out + (r * BLOCKS + b) * 32), _mm256_shuffle_epi8(values, both));
+            _mm256_storeu_si256((__m256i *)(void *)(out + (r * DI_R1_BLOCKS + b) * 32),
+                                _mm256_shuffle_epi8(values, both));
         }
         uint8_t codes_of_scales[8] = {0};
         memcpy(codes_of_scales, w->scale + from * (w->cols / 32) + first, (size_t)blocks);
         __m128i eight = _mm_loadl_epi64((const __m128i *)(const void *)codes_of_scales);
-        _mm256_storeu_ps(scales + r * BLOCKS, scales_of(_mm256_cvtepu8_epi32(eight)));
+        _mm256_storeu_ps(scales + r * DI_R1_BLOCKS, scales_of(_mm256_cvtepu8_epi32(eight)));
     }
 }
 
-/* Sums of one limb for 4 rows x 2 vectors of inputs, or 8 rows x 1; w: the rows' bytes of this block, 32 x BLOCKS apart. */
-INLINE void limb_tile(int vectors, const uint8_t *w, const struct slab *slab, int plane, __m256i s[8])
+/* Sums of one limb for 4 rows x 2 vectors of inputs, or 8 rows x 1; w: the rows' bytes of this block, 32 x DI_R1_BLOCKS apart. */
+INLINE void limb_tile(int vectors, const uint8_t *w, const struct di_r1_slab *slab, int plane, __m256i s[8])
 {
-    enum { STRIDE = 32 * BLOCKS };
+    enum { STRIDE = 32 * DI_R1_BLOCKS };
     __m256i s0 = slab->corrections[plane][0], s1 = slab->corrections[plane][vectors - 1];
     __m256i s2 = s0, s3 = s1, s4 = s0, s5 = s1, s6 = s0, s7 = s1;
     const uint8_t *w4 = w + 4 * STRIDE;
@@ -296,27 +254,27 @@ INLINE void limb_tile(int vectors, const uint8_t *w, const struct slab *slab, in
         __m256i a = slab->limbs[plane][q][0], c;
         if (vectors == 2) {
             __m256i b = slab->limbs[plane][q][1];
-            c = broadcast(w + 4 * q);
+            c = di_broadcast(w + 4 * q);
             ADD(s0, c, a);
             ADD(s1, c, b);
-            c = broadcast(w + STRIDE + 4 * q);
+            c = di_broadcast(w + STRIDE + 4 * q);
             ADD(s2, c, a);
             ADD(s3, c, b);
-            c = broadcast(w + 2 * STRIDE + 4 * q);
+            c = di_broadcast(w + 2 * STRIDE + 4 * q);
             ADD(s4, c, a);
             ADD(s5, c, b);
-            c = broadcast(w + 3 * STRIDE + 4 * q);
+            c = di_broadcast(w + 3 * STRIDE + 4 * q);
             ADD(s6, c, a);
             ADD(s7, c, b);
         } else {
-            ADD(s0, broadcast(w + 4 * q), a);
-            ADD(s1, broadcast(w + STRIDE + 4 * q), a);
-            ADD(s2, broadcast(w + 2 * STRIDE + 4 * q), a);
-            ADD(s3, broadcast(w + 3 * STRIDE + 4 * q), a);
-            ADD(s4, broadcast(w4 + 4 * q), a);
-            ADD(s5, broadcast(w4 + STRIDE + 4 * q), a);
-            ADD(s6, broadcast(w4 + 2 * STRIDE + 4 * q), a);
-            ADD(s7, broadcast(w4 + 3 * STRIDE + 4 * q), a);
+            ADD(s0, di_broadcast(w + 4 * q), a);
+            ADD(s1, di_broadcast(w + STRIDE + 4 * q), a);
+            ADD(s2, di_broadcast(w + 2 * STRIDE + 4 * q), a);
+            ADD(s3, di_broadcast(w + 3 * STRIDE + 4 * q), a);
+            ADD(s4, di_broadcast(w4 + 4 * q), a);
+            ADD(s5, di_broadcast(w4 + STRIDE + 4 * q), a);
+            ADD(s6, di_broadcast(w4 + 2 * STRIDE + 4 * q), a);
+            ADD(s7, di_broadcast(w4 + 3 * STRIDE + 4 * q), a);
         }
         KEEP_ORDER(s0, s1, s2, s3, s4, s5, s6, s7);
     }
@@ -331,8 +289,8 @@ INLINE void limb_tile(int vectors, const uint8_t *w, const struct slab *slab, in
     s[7] = s7;
 }
 
-/* One block of 4 rows x 16 inputs, or 8 x 8, into acc[row][16]; scales: of the rows, BLOCKS apart. */
-INLINE void block_tile(int vectors, int planes, float unit, const uint8_t *w, const struct slab *slab,
+/* One block of 4 rows x 16 inputs, or 8 x 8, into acc[row][16]; scales: of the rows, DI_R1_BLOCKS apart. */
+INLINE void block_tile(int vectors, int planes, float unit, const uint8_t *w, const struct di_r1_slab *slab,
                        const float *scales, float *acc)
 {
     __m256i total[8], limb[8];
@@ -347,15 +305,15 @@ INLINE void block_tile(int vectors, int planes, float unit, const uint8_t *w, co
     UNROLL
     for (int i = 0; i < 8; i++) {
         int row = i / vectors, vector = i % vectors;
-        float *at = acc + row * WIDTH + 8 * vector;
+        float *at = acc + row * DI_R1_WIDTH + 8 * vector;
         __m256 p = _mm256_mul_ps(_mm256_cvtepi32_ps(total[i]), _mm256_set1_ps(unit));
-        __m256 s = _mm256_mul_ps(slab->scales[vector], _mm256_set1_ps(scales[row * BLOCKS]));
+        __m256 s = _mm256_mul_ps(slab->scales[vector], _mm256_set1_ps(scales[row * DI_R1_BLOCKS]));
         _mm256_storeu_ps(at, _mm256_fmadd_ps(p, s, _mm256_loadu_ps(at)));
     }
 }
 
 /* 4 rows and up to 16 inputs, or 8 and up to 8. */
-INLINE void tile(int vectors, bool int8, const uint8_t *w, const struct slab *slabs, const float *scales,
+INLINE void tile(int vectors, bool int8, const uint8_t *w, const struct di_r1_slab *slabs, const float *scales,
                  int32_t blocks, float *acc)
 {
     for (int32_t b = 0; b < blocks; b++) {
@@ -368,64 +326,65 @@ INLINE void tile(int vectors, bool int8, const uint8_t *w, const struct slab *sl
     }
 }
 
-TARGET static void tile_8(bool int8, const uint8_t *w, const struct slab *slabs, const float *scales, int32_t blocks,
-                          float *acc)
+TARGET static void tile_8(bool int8, const uint8_t *w, const struct di_r1_slab *slabs, const float *scales,
+                          int32_t blocks, float *acc)
 {
     tile(1, int8, w, slabs, scales, blocks, acc);
 }
 
-TARGET static void tile_16(bool int8, const uint8_t *w, const struct slab *slabs, const float *scales, int32_t blocks,
-                           float *acc)
+TARGET static void tile_16(bool int8, const uint8_t *w, const struct di_r1_slab *slabs, const float *scales,
+                           int32_t blocks, float *acc)
 {
     tile(2, int8, w, slabs, scales, blocks, acc);
 }
 
-struct work {
-    struct slab *slabs; /* [groups of 16 inputs][blocks] */
-    float *acc;         /* [groups][ROWS][WIDTH] */
-    uint8_t *weights;   /* [ROWS][BLOCKS][32] */
-    float *scales;      /* [ROWS][BLOCKS] */
-};
-
-/* At most MOST inputs. */
-TARGET static void many(bool int8, const struct di_weight *w, int64_t begin, int64_t end,
-                        const struct di_host_pair *pairs, int32_t n, const struct work *k)
+TARGET static void tiles(bool int8, int32_t n, const struct di_r1_work *k, int32_t group,
+                         const struct di_r1_slab *slabs, int32_t rows, int32_t blocks)
 {
-    int32_t blocks = w->cols / 32, groups = (n + WIDTH - 1) / WIDTH;
+    int32_t step = n <= 8 ? 8 : 4;
+    for (int32_t r = 0; r < rows; r += step)
+        (n <= 8 ? tile_8 : tile_16)(int8, k->weights + r * DI_R1_BLOCKS * 32, slabs, k->scales + r * DI_R1_BLOCKS,
+                                    blocks, k->acc + (group * DI_R1_ROWS + r) * DI_R1_WIDTH);
+}
+
+/* At most DI_R1_MOST inputs. */
+TARGET static void many(bool int8, const struct di_weight *w, int64_t begin, int64_t end,
+                        const struct di_host_pair *pairs, int32_t n, const struct di_r1_work *k,
+                        di_r1_tiles_fn run_tiles)
+{
+    int32_t blocks = w->cols / 32, groups = (n + DI_R1_WIDTH - 1) / DI_R1_WIDTH;
     for (int32_t g = 0; g < groups; g++)
         for (int32_t b = 0; b < blocks; b++)
-            fill_slab(int8, pairs + g * WIDTH, n - g * WIDTH < WIDTH ? n - g * WIDTH : WIDTH, b,
+            fill_slab(int8, pairs + g * DI_R1_WIDTH,
+                      n - g * DI_R1_WIDTH < DI_R1_WIDTH ? n - g * DI_R1_WIDTH : DI_R1_WIDTH, b,
                       &k->slabs[(int64_t)g * blocks + b]);
-    for (int64_t row = begin; row < end; row += ROWS) {
-        int32_t rows = end - row < ROWS ? (int32_t)(end - row) : ROWS;
-        memset(k->acc, 0, (size_t)groups * ROWS * WIDTH * sizeof *k->acc);
-        for (int32_t first = 0; first < blocks; first += BLOCKS) {
-            int32_t here = blocks - first < BLOCKS ? blocks - first : BLOCKS;
+    for (int64_t row = begin; row < end; row += DI_R1_ROWS) {
+        int32_t rows = end - row < DI_R1_ROWS ? (int32_t)(end - row) : DI_R1_ROWS;
+        memset(k->acc, 0, (size_t)groups * DI_R1_ROWS * DI_R1_WIDTH * sizeof *k->acc);
+        for (int32_t first = 0; first < blocks; first += DI_R1_BLOCKS) {
+            int32_t here = blocks - first < DI_R1_BLOCKS ? blocks - first : DI_R1_BLOCKS;
             decode_rows(w, row, rows, first, here, k->weights, k->scales);
             for (int32_t g = 0; g < groups; g++)
-                for (int32_t r = 0; r < rows; r += n - g * WIDTH <= 8 ? 8 : 4)
-                    (n - g * WIDTH <= 8 ? tile_8 : tile_16)(
-                        int8, k->weights + r * BLOCKS * 32, &k->slabs[(int64_t)g * blocks + first],
-                        k->scales + r * BLOCKS, here, k->acc + (g * ROWS + r) * WIDTH);
+                run_tiles(int8, n - g * DI_R1_WIDTH, k, g, &k->slabs[(int64_t)g * blocks + first], rows, here);
         }
         for (int32_t i = 0; i < n; i++)
             for (int32_t r = 0; r < rows; r++)
-                pairs[i].out[row + r] = k->acc[(i / WIDTH * ROWS + r) * WIDTH + i % WIDTH];
+                pairs[i].out[row + r] = k->acc[(i / DI_R1_WIDTH * DI_R1_ROWS + r) * DI_R1_WIDTH + i % DI_R1_WIDTH];
     }
 }
 
-static size_t carve(int32_t cols, int32_t n, unsigned char *memory, struct work *k)
+static size_t carve(int32_t cols, int32_t n, unsigned char *memory, struct di_r1_work *k)
 {
-    size_t inputs = n < MOST ? (size_t)n : MOST, groups = (inputs + WIDTH - 1) / WIDTH;
-    size_t slabs = groups * (size_t)(cols / 32) * sizeof(struct slab);
-    size_t acc = groups * ROWS * WIDTH * sizeof(float), weights = ROWS * BLOCKS * 32;
+    size_t inputs = n < DI_R1_MOST ? (size_t)n : DI_R1_MOST, groups = (inputs + DI_R1_WIDTH - 1) / DI_R1_WIDTH;
+    size_t slabs = groups * (size_t)(cols / 32) * sizeof(struct di_r1_slab);
+    size_t acc = groups * DI_R1_ROWS * DI_R1_WIDTH * sizeof(float), weights = DI_R1_ROWS * DI_R1_BLOCKS * 32;
     if (k != NULL) {
         k->slabs = (void *)memory;
         k->acc = (void *)(memory + slabs);
         k->weights = memory + slabs + acc;
         k->scales = (void *)(memory + slabs + acc + weights);
     }
-    return slabs + acc + weights + ROWS * BLOCKS * sizeof(float);
+    return slabs + acc + weights + DI_R1_ROWS * DI_R1_BLOCKS * sizeof(float);
 }
 
 size_t di_avx2_bytes_r1(int32_t cols, int32_t n)
@@ -433,18 +392,23 @@ size_t di_avx2_bytes_r1(int32_t cols, int32_t n)
     return carve(cols, n, NULL, NULL);
 }
 
+void di_r1_many(bool int8, const struct di_weight *w, int64_t begin, int64_t end, const struct di_host_pair *pairs,
+                int32_t n, void *scratch, di_r1_tiles_fn run_tiles)
+{
+    struct di_r1_work k;
+    carve(w->cols, n, scratch, &k);
+    for (int32_t i = 0; i < n; i += DI_R1_MOST)
+        many(int8, w, begin, end, pairs + i, n - i < DI_R1_MOST ? n - i : DI_R1_MOST, &k, run_tiles);
+}
+
 void di_avx2_products_r1(bool int8, const struct di_weight *w, int64_t begin, int64_t end,
                          const struct di_host_pair *pairs, int32_t n, void *scratch)
 {
     static void (*const panels[2][3])(const struct di_weight *, int64_t, int64_t, const struct di_host_pair *) = {
         {native_1, native_2, native_3}, {int8_1, int8_2, int8_3}};
-    if (n <= 3) {
+    if (n <= 3)
         panels[int8][n - 1](w, begin, end, pairs);
-        return;
-    }
-    struct work k;
-    carve(w->cols, n, scratch, &k);
-    for (int32_t i = 0; i < n; i += MOST)
-        many(int8, w, begin, end, pairs + i, n - i < MOST ? n - i : MOST, &k);
+    else
+        di_r1_many(int8, w, begin, end, pairs, n, scratch, tiles);
 }
 #endif

@@ -5,7 +5,8 @@
 #include "backend/host/host.h"
 
 #if defined(__x86_64__)
-extern const struct di_host_kernels di_cpu_avx2_kernels; /* AVX2 and FMA */
+extern const struct di_host_kernels di_cpu_avx2_kernels;   /* AVX2 and FMA */
+extern const struct di_host_kernels di_cpu_avx512_kernels; /* also AVX-512 F, BW, VL and VNNI */
 #endif
 
 #endif

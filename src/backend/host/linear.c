@@ -52,7 +52,7 @@ enum di_host_rule di_host_rule(const struct di_device *dev, enum di_format forma
 
 int64_t di_host_row_unit(const struct di_device *dev, int64_t rows)
 {
-    return rows >= 128 * (int64_t)di_team_size(dev->team) ? 32 : 8;
+    return rows >= 128 * (int64_t)di_team_size(dev->team) ? 32 : 16;
 }
 
 struct scratch {
