@@ -6,6 +6,7 @@
  *     ops->alloc / upload / download         memory in the backend's address space ("device memory"; the host's on CPUs)
  *     ops->linear(dev, &(struct di_linear_args){...})
  *     ops->sync(dev, err)                    every call above has finished; reports the first failure since the last sync
+ *     ops->record / passed / wait            events: how far the stream has come
  *
  * Calls of operations return at once and run in the order of the calls; pointers in argument structs are device
  * memory and must stay valid until the stream has passed them. No operation makes the host look at device data:
@@ -380,6 +381,11 @@ struct di_ops {
     di_status (*place)(struct di_device *dev, const struct di_weight *host, struct di_weight *out,
                        struct di_error *err);
     di_status (*sync)(struct di_device *dev, struct di_error *err);
+    /* Events: record() marks everything called so far; passed() says whether the stream is beyond that, wait() sleeps until it
+     * is. They report no failures: the next sync does. */
+    uint64_t (*record)(struct di_device *dev);
+    bool (*passed)(struct di_device *dev, uint64_t event);
+    void (*wait)(struct di_device *dev, uint64_t event);
 
     void (*embed)(struct di_device *, const struct di_embed_args *);
     void (*engram_hash)(struct di_device *, const struct di_engram_hash_args *);

@@ -44,7 +44,7 @@ static di_status open_cpu(const struct di_device_options *options, struct di_dev
 #if defined(__x86_64__)
     for (int i = 0; i < SETS; i++)
         if (sets[i].available() && (strcmp(wanted, "auto") == 0 || strcmp(wanted, sets[i].name) == 0))
-            return di_host_open(sets[i].kernels, options, out, err);
+            return di_queued_open(sets[i].kernels, options, out, err);
 #endif
     return DI_FAIL(
         err, DI_ERR_UNSUPPORTED,
@@ -53,4 +53,4 @@ static di_status open_cpu(const struct di_device_options *options, struct di_dev
         wanted);
 }
 
-const struct di_ops di_cpu_ops = {.name = "cpu", .open = open_cpu, DI_HOST_SLOTS};
+const struct di_ops di_cpu_ops = {.name = "cpu", .open = open_cpu, DI_QUEUED_SLOTS};

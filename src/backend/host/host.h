@@ -1,7 +1,7 @@
 /* backend/host/host.h - the operations of backends whose device memory is the host's, over a handful of kernels.
  *
- * reference/ gives scalar kernels, cpu/ vector kernels; both compute the same bits. Device memory is host memory; every
- * operation is finished when its call returns. Activations are floats; in mode native they hold bf16 values. This folder is
+ * reference/ gives scalar kernels, cpu/ vector kernels; both compute the same bits. Device memory is host memory. A
+ * backend takes the operations as they are (finished when the call returns) or behind a stream. Activations are floats; in mode native they hold bf16 values. This folder is
  * no backend: it is the part that such backends share. A backend may replace any slot of the table it is given.
  */
 #ifndef DI_HOST_HOST_H
@@ -55,7 +55,8 @@ struct di_device {
     enum di_mode mode;
     const struct di_host_kernels *k;
     struct di_team *team;
-    struct di_error failure; /* first failed operation since the last sync; code DI_OK for none */
+    struct di_stream *stream; /* NULL: operations are finished when their call returns */
+    struct di_error failure;  /* first failed operation since the last sync; code DI_OK for none */
     /* Grow-only scratch: one block for the operation, one per team member. */
     unsigned char *shared, **member;
     size_t shared_bytes, member_bytes;
@@ -115,6 +116,9 @@ di_status di_host_copy(struct di_device *dev, void *to, const void *from, size_t
 di_status di_host_place(struct di_device *dev, const struct di_weight *host, struct di_weight *out,
                         struct di_error *err);
 di_status di_host_sync(struct di_device *dev, struct di_error *err);
+uint64_t di_host_record(struct di_device *dev);
+bool di_host_passed(struct di_device *dev, uint64_t event);
+void di_host_wait(struct di_device *dev, uint64_t event);
 
 /* ---- operations ---- */
 void di_host_embed(struct di_device *, const struct di_embed_args *);
@@ -143,18 +147,63 @@ void di_host_combine(struct di_device *, const struct di_combine_args *);
 void di_host_gather(struct di_device *, const struct di_gather_args *);
 void di_host_sample(struct di_device *, const struct di_sample_args *);
 
-/* Every slot of a table but `name` and `open`. */
+/* ---- the same behind a stream (queue.c): calls return at once and run in order on a thread of their own ---- */
+di_status di_queued_open(const struct di_host_kernels *kernels, const struct di_device_options *options,
+                         struct di_device **out, struct di_error *err);
+void di_queued_close(struct di_device *dev);
+void di_queued_release(struct di_device *dev, void *memory);
+di_status di_queued_upload(struct di_device *dev, void *to, const void *from, size_t bytes, struct di_error *err);
+di_status di_queued_download(struct di_device *dev, void *to, const void *from, size_t bytes, struct di_error *err);
+di_status di_queued_sync(struct di_device *dev, struct di_error *err);
+uint64_t di_queued_record(struct di_device *dev);
+bool di_queued_passed(struct di_device *dev, uint64_t event);
+void di_queued_wait(struct di_device *dev, uint64_t event);
+void di_queued_embed(struct di_device *, const struct di_embed_args *);
+void di_queued_engram_hash(struct di_device *, const struct di_engram_hash_args *);
+void di_queued_engram_lookup(struct di_device *, const struct di_engram_lookup_args *);
+void di_queued_engram_mix(struct di_device *, const struct di_engram_mix_args *);
+void di_queued_hc_mix(struct di_device *, const struct di_hc_mix_args *);
+void di_queued_hc_collapse(struct di_device *, const struct di_hc_collapse_args *);
+void di_queued_hc_expand(struct di_device *, const struct di_hc_expand_args *);
+void di_queued_norm(struct di_device *, const struct di_norm_args *);
+void di_queued_linear(struct di_device *, const struct di_linear_args *);
+void di_queued_group_linear(struct di_device *, const struct di_group_linear_args *);
+void di_queued_rope(struct di_device *, const struct di_rope_args *);
+void di_queued_window_pack(struct di_device *, const struct di_window_pack_args *);
+void di_queued_window_store(struct di_device *, const struct di_window_store_args *);
+void di_queued_compress(struct di_device *, const struct di_compress_args *);
+void di_queued_kv_append(struct di_device *, const struct di_kv_append_args *);
+void di_queued_index_append(struct di_device *, const struct di_index_append_args *);
+void di_queued_index_query(struct di_device *, const struct di_index_query_args *);
+void di_queued_index_select(struct di_device *, const struct di_index_select_args *);
+void di_queued_attention(struct di_device *, const struct di_attention_args *);
+void di_queued_gate(struct di_device *, const struct di_gate_args *);
+void di_queued_experts(struct di_device *, const struct di_experts_args *);
+void di_queued_shared_expert(struct di_device *, const struct di_shared_expert_args *);
+void di_queued_combine(struct di_device *, const struct di_combine_args *);
+void di_queued_gather(struct di_device *, const struct di_gather_args *);
+void di_queued_sample(struct di_device *, const struct di_sample_args *);
+
+/* Every slot of a table but `name` and `open`; prefix: di_host or di_queued, rope: the one slot that is named otherwise. */
+#define DI_HOST_OPERATIONS(prefix, rope_slot)                                                                          \
+    .embed = prefix##_embed, .engram_hash = prefix##_engram_hash, .engram_lookup = prefix##_engram_lookup,             \
+    .engram_mix = prefix##_engram_mix, .hc_mix = prefix##_hc_mix, .hc_collapse = prefix##_hc_collapse,                 \
+    .hc_expand = prefix##_hc_expand, .norm = prefix##_norm, .linear = prefix##_linear,                                 \
+    .group_linear = prefix##_group_linear, .rope = rope_slot, .window_pack = prefix##_window_pack,                     \
+    .window_store = prefix##_window_store, .compress = prefix##_compress, .kv_append = prefix##_kv_append,             \
+    .index_append = prefix##_index_append, .index_query = prefix##_index_query, .index_select = prefix##_index_select, \
+    .attention = prefix##_attention, .gate = prefix##_gate, .experts = prefix##_experts,                               \
+    .shared_expert = prefix##_shared_expert, .combine = prefix##_combine, .gather = prefix##_gather,                   \
+    .sample = prefix##_sample
 #define DI_HOST_SLOTS                                                                                         \
     .act_bytes = sizeof(float), .close = di_host_close, .identity = di_host_identity, .alloc = di_host_alloc, \
     .release = di_host_release, .upload = di_host_copy, .download = di_host_copy, .place = di_host_place,     \
-    .sync = di_host_sync, .embed = di_host_embed, .engram_hash = di_host_engram_hash,                         \
-    .engram_lookup = di_host_engram_lookup, .engram_mix = di_host_engram_mix, .hc_mix = di_host_hc_mix,       \
-    .hc_collapse = di_host_hc_collapse, .hc_expand = di_host_hc_expand, .norm = di_host_norm,                 \
-    .linear = di_host_linear, .group_linear = di_host_group_linear, .rope = di_host_rope_op,                  \
-    .window_pack = di_host_window_pack, .window_store = di_host_window_store, .compress = di_host_compress,   \
-    .kv_append = di_host_kv_append, .index_append = di_host_index_append, .index_query = di_host_index_query, \
-    .index_select = di_host_index_select, .attention = di_host_attention, .gate = di_host_gate,               \
-    .experts = di_host_experts, .shared_expert = di_host_shared_expert, .combine = di_host_combine,           \
-    .gather = di_host_gather, .sample = di_host_sample
+    .sync = di_host_sync, .record = di_host_record, .passed = di_host_passed, .wait = di_host_wait,           \
+    DI_HOST_OPERATIONS(di_host, di_host_rope_op)
+#define DI_QUEUED_SLOTS                                                                                               \
+    .act_bytes = sizeof(float), .close = di_queued_close, .identity = di_host_identity, .alloc = di_host_alloc,       \
+    .release = di_queued_release, .upload = di_queued_upload, .download = di_queued_download, .place = di_host_place, \
+    .sync = di_queued_sync, .record = di_queued_record, .passed = di_queued_passed, .wait = di_queued_wait,           \
+    DI_HOST_OPERATIONS(di_queued, di_queued_rope)
 
 #endif

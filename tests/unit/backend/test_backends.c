@@ -172,6 +172,7 @@ static void linear_rows_do_not_depend_on_the_batch(void **state)
                 for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
                     int32_t first = N - sizes[s]; /* other places in the batch than at the start */
                     ops->linear(dev, &(struct di_linear_args){sizes[s], x + first * K, w, true, together});
+                    assert_int_equal(ops->sync(dev, NULL), DI_OK);
                     same_values(together, alone + first * ROWS, (size_t)(sizes[s] * ROWS));
                 }
                 ops->close(dev);
@@ -281,6 +282,45 @@ static void backends_agree_on_experts(void **state)
         }
 }
 
+/* Calls run in order, uploads among them, however far ahead the caller is; events tell how far the stream has come. */
+static void stream_keeps_the_order(void **state)
+{
+    (void)state;
+    enum { D = 2048, TURNS = 2000 };
+    struct di_device *dev;
+    const struct di_ops *ops = open_backend("avx2", DI_MODE_ORACLE, 2, &dev);
+    if (ops == NULL)
+        return;
+    struct di_error err = {0};
+    float *rows, out[4], values[D];
+    int32_t *index;
+    assert_int_equal(ops->alloc(dev, 4 * D * sizeof *rows, (void **)&rows, &err), DI_OK);
+    assert_int_equal(ops->alloc(dev, 2 * sizeof *index, (void **)&index, &err), DI_OK);
+    uint64_t middle = 0;
+    for (int32_t i = 0; i < TURNS; i++) { /* the rows go round: 0 -> 1 -> 2 -> 3, and a new one into 0 */
+        static const int32_t from[] = {2, 1, 0};
+        for (int32_t j = 0; j < 3; j++) {
+            assert_int_equal(ops->upload(dev, index, &from[j], sizeof *index, &err), DI_OK);
+            ops->gather(dev, &(struct di_gather_args){1, D * sizeof *rows, rows, index, rows + (from[j] + 1) * D});
+        }
+        for (int32_t k = 0; k < D; k++)
+            values[k] = (float)i;
+        assert_int_equal(ops->upload(dev, rows, values, (i % 50 == 0 ? D : 16) * sizeof *rows, &err), DI_OK);
+        if (i == TURNS / 2)
+            middle = ops->record(dev);
+    }
+    ops->wait(dev, middle);
+    assert_true(ops->passed(dev, middle));
+    for (int32_t r = 0; r < 4; r++)
+        assert_int_equal(ops->download(dev, &out[r], rows + r * D, sizeof *out, &err), DI_OK);
+    for (int32_t r = 0; r < 4; r++)
+        assert_int_equal((int32_t)out[r], TURNS - 1 - r);
+    assert_true(ops->passed(dev, ops->record(dev)));
+    ops->release(dev, rows);
+    ops->release(dev, index);
+    ops->close(dev);
+}
+
 static void draw_is_a_function_of_seed_and_position(void **state)
 {
     (void)state;
@@ -380,6 +420,7 @@ int main(void)
         cmocka_unit_test(linear_rows_do_not_depend_on_the_batch),
         cmocka_unit_test(backends_give_equal_bits),
         cmocka_unit_test(backends_agree_on_experts),
+        cmocka_unit_test(stream_keeps_the_order),
         cmocka_unit_test(draw_is_a_function_of_seed_and_position),
         cmocka_unit_test(draw_follows_the_distribution),
         cmocka_unit_test(gate_breaks_ties_by_the_lower_id),
