@@ -61,5 +61,9 @@ const struct di_host_kernels di_cpu_avx2_kernels = {
     .prepare = di_avx2_prepare_any,
     .products = products,
     .product_bytes = di_avx2_product_bytes,
+    .unpack_key = di_avx2_unpack_key,
+    .scores = di_avx2_scores,
+    .blend = di_avx2_blend,
+    .restore = di_avx2_restore,
 };
 #endif

@@ -50,6 +50,29 @@ INLINE float di_sum_chains(__m256 acc)
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
 
+/* 32 e4m3 codes -> four vectors of value x 2^-120: the bits of a code, moved to the place of a bf16's. */
+INLINE void di_spread_e4m3(__m256i bytes, __m256 out[4])
+{
+    const __m256i keep = _mm256_set1_epi16((short)0x87f0), high = _mm256_set1_epi32((int)0xffff0000U);
+    __m256i odd = _mm256_and_si256(_mm256_srai_epi16(bytes, 4), keep);
+    __m256i even = _mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 4), keep);
+    out[0] = _mm256_castsi256_ps(_mm256_slli_epi32(even, 16));
+    out[1] = _mm256_castsi256_ps(_mm256_slli_epi32(odd, 16));
+    out[2] = _mm256_castsi256_ps(_mm256_and_si256(even, high));
+    out[3] = _mm256_castsi256_ps(_mm256_and_si256(odd, high));
+}
+
+/* 255 in a byte of the result stands for a NaN code: 0x7f or 0xff. */
+INLINE __m256i di_nan_mark(__m256i bytes)
+{
+    return _mm256_or_si256(bytes, _mm256_set1_epi8((char)0x80));
+}
+
+INLINE bool di_any_nan(__m256i marks)
+{
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(marks, _mm256_set1_epi8(-1))) != 0;
+}
+
 void di_avx2_products_f8(const struct di_weight *w, int64_t begin, int64_t end, const struct di_host_pair *pairs,
                          int32_t n, void *scratch);
 size_t di_avx2_bytes_f8(int32_t cols, int32_t n);
@@ -61,6 +84,13 @@ float di_avx2_dot(const float *a, const float *w, int32_t k);
 void di_avx2_axpy(float a, const float *x, float *y, int32_t n);
 struct di_host_input di_avx2_prepare_any(enum di_host_rule rule, const float *x, int32_t cols, void *room);
 size_t di_avx2_product_bytes(int32_t cols, int32_t n);
+
+void di_avx2_unpack_key(const struct di_kv_rows *rows, int32_t row, float *key);
+void di_avx2_scores(const float *queries, int32_t heads, const float *keys, int32_t count, int32_t dim, float *out,
+                    int32_t out_stride);
+void di_avx2_blend(const float *weights, int32_t stride, int32_t heads, const float *keys, int32_t count, int32_t dim,
+                   float *sums);
+void di_avx2_restore(const float *x, int32_t dim, float *out);
 
 /* cols a multiple of 32 */
 struct di_host_input di_avx2_prepare(enum di_host_rule rule, const float *x, int32_t cols, void *room);

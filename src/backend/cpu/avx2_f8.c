@@ -25,29 +25,6 @@ INLINE uint8_t scale_code(const struct di_weight *w, int64_t row, int32_t block)
     return w->scale[(w->format == DI_FMT_FP8 ? row / 32 : row) * (w->cols / 32) + block];
 }
 
-/* 32 e4m3 codes -> four vectors of value x 2^-120. */
-INLINE void spread_e4m3(__m256i bytes, __m256 out[4])
-{
-    const __m256i keep = _mm256_set1_epi16((short)0x87f0), high = _mm256_set1_epi32((int)0xffff0000U);
-    __m256i odd = _mm256_and_si256(_mm256_srai_epi16(bytes, 4), keep);
-    __m256i even = _mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 4), keep);
-    out[0] = _mm256_castsi256_ps(_mm256_slli_epi32(even, 16));
-    out[1] = _mm256_castsi256_ps(_mm256_slli_epi32(odd, 16));
-    out[2] = _mm256_castsi256_ps(_mm256_and_si256(even, high));
-    out[3] = _mm256_castsi256_ps(_mm256_and_si256(odd, high));
-}
-
-/* 255 in a byte of the result stands for a NaN code: 0x7f or 0xff. */
-INLINE __m256i nan_mark(__m256i bytes)
-{
-    return _mm256_or_si256(bytes, _mm256_set1_epi8((char)0x80));
-}
-
-INLINE bool any_nan(__m256i marks)
-{
-    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(marks, _mm256_set1_epi8(-1))) != 0;
-}
-
 /* 32 elements of 16 bits, bf16. */
 INLINE void load_bf16(const uint16_t *codes, __m256 out[4])
 {
@@ -84,9 +61,9 @@ INLINE void decode_block(const struct di_weight *w, int64_t row, int32_t col, __
     if (w->format == DI_FMT_FP8 || w->format == DI_FMT_FP8_ROW) {
         __m256i bytes = di_load((const uint8_t *)w->data + row * w->cols + col);
         uint32_t code = scale_code(w, row, col / 32);
-        if (code <= 134 && !any_nan(nan_mark(bytes))) {
+        if (code <= 134 && !di_any_nan(di_nan_mark(bytes))) {
             __m256 scale = _mm256_set1_ps(di_f32_from_bits((code + 120) << 23));
-            spread_e4m3(bytes, out);
+            di_spread_e4m3(bytes, out);
             UNROLL
             for (int j = 0; j < 4; j++)
                 out[j] = _mm256_mul_ps(out[j], scale);
@@ -158,8 +135,8 @@ TARGET static bool gemv_fp8_rows(const uint8_t *const rows[4], int32_t cols, con
     do {                                                                 \
         __m256 v[4];                                                     \
         __m256i bytes = di_load((r) + col);                              \
-        marks = _mm256_max_epu8(marks, nan_mark(bytes));                 \
-        spread_e4m3(bytes, v);                                           \
+        marks = _mm256_max_epu8(marks, di_nan_mark(bytes));              \
+        di_spread_e4m3(bytes, v);                                        \
         (a) = _mm256_fmadd_ps(_mm256_loadu_ps(x + col), v[0], (a));      \
         (a) = _mm256_fmadd_ps(_mm256_loadu_ps(x + col + 8), v[1], (a));  \
         (a) = _mm256_fmadd_ps(_mm256_loadu_ps(x + col + 16), v[2], (a)); \
@@ -180,7 +157,7 @@ TARGET static bool gemv_fp8_rows(const uint8_t *const rows[4], int32_t cols, con
     acc[1] = a1;
     acc[2] = a2;
     acc[3] = a3;
-    return !any_nan(marks);
+    return !di_any_nan(marks);
 }
 
 TARGET static void gemv_fp8(const struct di_weight *w, int64_t begin, int64_t end, const struct di_host_input *in,

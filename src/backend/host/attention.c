@@ -21,12 +21,25 @@ void di_host_rope(const struct di_device *dev, float *x, int32_t dim, int32_t ro
     }
 }
 
+struct rope_job {
+    struct di_device *dev;
+    const struct di_rope_args *a;
+};
+
+static void rope_heads(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    (void)member;
+    const struct rope_job *job = arg;
+    const struct di_rope_args *a = job->a;
+    for (int64_t at = begin; at < end; at++)
+        di_host_rope(job->dev, (float *)a->x + at * a->dim, a->dim, a->rope_dim, a->inv_freq,
+                     a->rows.position[at / a->heads], 1.0F);
+}
+
 void di_host_rope_op(struct di_device *dev, const struct di_rope_args *a)
 {
-    for (int64_t i = 0; i < a->rows.n; i++)
-        for (int32_t h = 0; h < a->heads; h++)
-            di_host_rope(dev, (float *)a->x + (i * a->heads + h) * a->dim, a->dim, a->rope_dim, a->inv_freq,
-                         a->rows.position[i], 1.0F);
+    struct rope_job job = {dev, a};
+    di_host_elements(dev, (int64_t)a->rows.n * a->heads, 64 * (int64_t)a->rope_dim, rope_heads, &job);
 }
 
 void di_host_window_pack(struct di_device *dev, const struct di_window_pack_args *a)
@@ -56,7 +69,8 @@ void di_host_window_store(struct di_device *dev, const struct di_window_store_ar
 }
 
 /* The keys of one row in their fixed order: window by ascending position, then selected entries. */
-static void load_key(const struct di_attention_args *a, int64_t i, int32_t n_window, int32_t index, float *key)
+static void load_key(const struct di_device *dev, const struct di_attention_args *a, int64_t i, int32_t n_window,
+                     int32_t index, float *key)
 {
     struct di_kv_rows rows;
     int32_t row, position = a->rows.position[i], slot = a->rows.slot[i];
@@ -73,77 +87,144 @@ static void load_key(const struct di_attention_args *a, int64_t i, int32_t n_win
         int32_t entry = a->selected[i * a->topk + index - n_window];
         rows = di_paged_main_rows(&a->cache, slot, entry, &row);
     }
-    di_kv_unpack(rows.format, di_kv_row_data(&rows, row), di_kv_row_scale(&rows, row), a->dim, key);
+    dev->k->unpack_key(&rows, row, key);
 }
 
 struct attention_job {
     struct di_device *dev;
     const struct di_attention_args *a;
+    int32_t parts; /* groups of heads that a row is divided into */
 };
 
-/* Merges one chunk of keys into the running (max, denominator, sum) of one head. */
-static void merge_chunk(const struct di_device *dev, const float *q, const float *keys, int32_t count, int32_t dim,
-                        float scale, float *max, float *den, float *sum)
+/* Scratch of a member, for `heads` heads. */
+struct attention_work {
+    float *keys;      /* [CHUNK, dim] in the kernels' order, like queries and sums */
+    float *queries;   /* [heads, dim] */
+    float *sums;      /* [heads, dim] */
+    float *scores;    /* [heads, CHUNK] */
+    float *max, *den; /* [heads] */
+};
+
+static size_t carve(struct attention_work *w, float *memory, size_t heads, size_t dim)
 {
-    float score[CHUNK], top = *max;
+    size_t at[6] = {0, CHUNK * dim, heads * dim, heads * dim, heads * CHUNK, heads};
+    for (int i = 1; i < 6; i++)
+        at[i] += at[i - 1];
+    if (w != NULL)
+        *w = (struct attention_work){memory,         memory + at[1], memory + at[2],
+                                     memory + at[3], memory + at[4], memory + at[5]};
+    return at[5] + heads;
+}
+
+DI_VECTOR static void scale_all(float *x, int32_t n, float factor)
+{
+    for (int32_t c = 0; c < n; c++)
+        x[c] *= factor;
+}
+
+DI_VECTOR static void divide_all(float *x, int32_t n, float divisor)
+{
+    for (int32_t c = 0; c < n; c++)
+        x[c] /= divisor;
+}
+
+/* Merges the scores of one chunk of keys into a head's running (max, denominator); they become the keys' weights. Returns what
+ * the head's sum is to be multiplied by first. */
+static float merge_scores(float *score, int32_t count, float scale, float *max, float *den)
+{
+    float top = *max;
     for (int32_t k = 0; k < count; k++) {
-        score[k] = dev->k->dot(q, keys + (int64_t)k * dim, dim) * scale;
+        score[k] *= scale;
         top = score[k] > top ? score[k] : top;
     }
     float keep = di_host_exp(*max - top);
     *den *= keep;
-    for (int32_t c = 0; c < dim; c++)
-        sum[c] *= keep;
     for (int32_t k = 0; k < count; k++) {
-        float p = di_host_exp(score[k] - top);
-        *den += p;
-        dev->k->axpy(p, keys + (int64_t)k * dim, sum, dim);
+        score[k] = di_host_exp(score[k] - top);
+        *den += score[k];
     }
     *max = top;
+    return keep;
 }
 
-static void attention_rows(void *arg, int64_t begin, int64_t end, int32_t member)
+/* Heads first .. first + heads - 1 of row i. */
+static void attend(const struct di_device *dev, const struct di_attention_args *a, int64_t i, int32_t first,
+                   int32_t heads, const struct attention_work *w)
+{
+    int32_t dim = a->dim, position = a->rows.position[i];
+    int32_t n_window = position + 1 < a->window ? position + 1 : a->window;
+    int32_t total = n_window + (a->cache.ratio != 0 ? a->n_selected[i] : 0);
+    float scale = (float)(1.0 / sqrt((double)dim));
+    const float *q = (const float *)a->q + (i * a->heads + first) * dim;
+    memset(w->sums, 0, (size_t)heads * (size_t)dim * sizeof *w->sums);
+    for (int32_t h = 0; h < heads; h++) {
+        (void)dev->k->prepare(DI_RULE_F8, q + (int64_t)h * dim, dim, w->queries + (int64_t)h * dim);
+        w->max[h] = -1e30F;
+        w->den[h] = 0.0F;
+    }
+    for (int32_t at = 0; at < total; at += CHUNK) {
+        int32_t count = total - at < CHUNK ? total - at : CHUNK;
+        for (int32_t k = 0; k < count; k++)
+            load_key(dev, a, i, n_window, at + k, w->keys + (int64_t)k * dim);
+        dev->k->scores(w->queries, heads, w->keys, count, dim, w->scores, CHUNK);
+        for (int32_t h = 0; h < heads; h++)
+            scale_all(w->sums + (int64_t)h * dim, dim,
+                      merge_scores(w->scores + (int64_t)h * CHUNK, count, scale, &w->max[h], &w->den[h]));
+        dev->k->blend(w->scores, CHUNK, heads, w->keys, count, dim, w->sums);
+    }
+    for (int32_t h = 0; h < heads; h++) {
+        float *o = (float *)a->out + (i * a->heads + first + h) * dim;
+        dev->k->restore(w->sums + (int64_t)h * dim, dim, o);
+        divide_all(o, dim, w->den[h] + di_host_exp(a->sink[first + h] - w->max[h]));
+        di_host_acts(dev, o, dim);
+        di_host_rope(dev, o, dim, a->rope_dim, a->inv_freq, position, -1.0F);
+    }
+}
+
+static void attention_parts(void *arg, int64_t begin, int64_t end, int32_t member)
 {
     const struct attention_job *job = arg;
     const struct di_attention_args *a = job->a;
-    struct di_device *dev = job->dev;
-    int32_t dim = a->dim, heads = a->heads;
-    float *keys = (void *)dev->member[member];
-    float *sum = keys + (int64_t)CHUNK * dim, *max = sum + (int64_t)heads * dim, *den = max + heads;
-    float scale = (float)(1.0 / sqrt((double)dim));
-    for (int64_t i = begin; i < end; i++) {
-        int32_t position = a->rows.position[i];
-        int32_t n_window = position + 1 < a->window ? position + 1 : a->window;
-        int32_t total = n_window + (a->cache.ratio != 0 ? a->n_selected[i] : 0);
-        const float *q = (const float *)a->q + i * heads * dim;
-        float *out = (float *)a->out + i * heads * dim;
-        memset(sum, 0, (size_t)heads * (size_t)dim * sizeof *sum);
-        for (int32_t h = 0; h < heads; h++) {
-            max[h] = -1e30F;
-            den[h] = 0.0F;
-        }
-        for (int32_t at = 0; at < total; at += CHUNK) {
-            int32_t count = total - at < CHUNK ? total - at : CHUNK;
-            for (int32_t k = 0; k < count; k++)
-                load_key(a, i, n_window, at + k, keys + (int64_t)k * dim);
-            for (int32_t h = 0; h < heads; h++)
-                merge_chunk(dev, q + (int64_t)h * dim, keys, count, dim, scale, &max[h], &den[h],
-                            sum + (int64_t)h * dim);
-        }
-        for (int32_t h = 0; h < heads; h++) {
-            float *o = out + (int64_t)h * dim, d = den[h] + di_host_exp(a->sink[h] - max[h]);
-            for (int32_t c = 0; c < dim; c++)
-                o[c] = di_host_act(dev, sum[(int64_t)h * dim + c] / d);
-            di_host_rope(dev, o, dim, a->rope_dim, a->inv_freq, position, -1.0F);
-        }
+    struct attention_work w;
+    carve(&w, (float *)(void *)job->dev->member[member], (size_t)a->heads, (size_t)a->dim);
+    for (int64_t at = begin; at < end; at++) {
+        int32_t part = (int32_t)(at % job->parts), first = a->heads * part / job->parts;
+        attend(job->dev, a, at / job->parts, first, a->heads * (part + 1) / job->parts - first, &w);
     }
 }
 
 void di_host_attention(struct di_device *dev, const struct di_attention_args *a)
 {
-    size_t floats = ((size_t)CHUNK + (size_t)a->heads) * (size_t)a->dim + 2 * (size_t)a->heads;
-    if (!di_host_reserve(dev, 0, floats * sizeof(float)))
+    if (!di_host_reserve(dev, 0, carve(NULL, NULL, (size_t)a->heads, (size_t)a->dim) * sizeof(float)))
         return;
-    struct attention_job job = {dev, a};
-    di_host_parallel(dev, a->rows.n, attention_rows, &job);
+    /* Few rows: members share a row's heads, and each unpacks the keys for itself. */
+    int32_t members = di_team_size(dev->team), parts = a->rows.n >= 2 * members ? 1 : members;
+    struct attention_job job = {dev, a, parts < a->heads ? parts : a->heads};
+    di_host_parallel(dev, (int64_t)a->rows.n * job.parts, attention_parts, &job);
+}
+
+void di_host_unpack_key(const struct di_kv_rows *rows, int32_t row, float *key)
+{
+    di_kv_unpack(rows->format, di_kv_row_data(rows, row), di_kv_row_scale(rows, row), rows->dim, key);
+}
+
+void di_host_scores(const float *queries, int32_t heads, const float *keys, int32_t count, int32_t dim, float *out,
+                    int32_t out_stride)
+{
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t k = 0; k < count; k++)
+            out[h * out_stride + k] = di_host_dot(queries + h * dim, keys + k * dim, dim);
+}
+
+void di_host_blend(const float *weights, int32_t stride, int32_t heads, const float *keys, int32_t count, int32_t dim,
+                   float *sums)
+{
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t k = 0; k < count; k++)
+            di_host_axpy(weights[h * stride + k], keys + k * dim, sums + h * dim, dim);
+}
+
+void di_host_restore(const float *x, int32_t dim, float *out)
+{
+    memcpy(out, x, (size_t)dim * sizeof *x);
 }

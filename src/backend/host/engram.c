@@ -45,18 +45,35 @@ static float gate_of(const struct di_device *dev, const struct di_engram_mix_arg
     return di_host_sigmoid(copysignf(sqrtf(magnitude > 1e-6F ? magnitude : 1e-6F), dot));
 }
 
+DI_VECTOR static void add_gated(float gate, const float *value, int32_t n, float *x)
+{
+    for (int32_t c = 0; c < n; c++)
+        x[c] = fmaf(gate, value[c], x[c]);
+}
+
+struct mix_job {
+    struct di_device *dev;
+    const struct di_engram_mix_args *a;
+};
+
+static void mix_streams(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    (void)member;
+    const struct mix_job *job = arg;
+    const struct di_engram_mix_args *a = job->a;
+    int32_t dim = a->dim;
+    for (int64_t at = begin; at < end; at++) {
+        int64_t i = at / a->hc, s = at % a->hc;
+        const float *kv = (const float *)a->kv + i * (a->hc + 1) * dim;
+        float *x = (float *)a->x + at * dim;
+        a->gate[at] = gate_of(job->dev, a, (int32_t)s, x, kv + s * dim);
+        add_gated(a->gate[at], kv + (int64_t)a->hc * dim, dim, x);
+        di_host_acts(job->dev, x, dim);
+    }
+}
+
 void di_host_engram_mix(struct di_device *dev, const struct di_engram_mix_args *a)
 {
-    int32_t dim = a->dim;
-    for (int64_t i = 0; i < a->n; i++) {
-        const float *kv = (const float *)a->kv + i * (a->hc + 1) * dim;
-        const float *value = kv + (int64_t)a->hc * dim;
-        for (int32_t s = 0; s < a->hc; s++) {
-            float *x = (float *)a->x + (i * a->hc + s) * dim;
-            float gate = gate_of(dev, a, s, x, kv + (int64_t)s * dim);
-            a->gate[i * a->hc + s] = gate;
-            for (int32_t c = 0; c < dim; c++)
-                x[c] = di_host_act(dev, fmaf(gate, value[c], x[c]));
-        }
-    }
+    struct mix_job job = {dev, a};
+    di_host_elements(dev, (int64_t)a->n * a->hc, 4 * (int64_t)a->dim, mix_streams, &job);
 }

@@ -119,6 +119,7 @@ void di_host_close(struct di_device *dev)
             free(dev->member[i]);
     free(dev->member);
     free(dev->shared);
+    free(dev->products);
     di_team_close(dev->team);
     free(dev);
 }

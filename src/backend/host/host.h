@@ -7,6 +7,7 @@
 #ifndef DI_HOST_HOST_H
 #define DI_HOST_HOST_H
 
+#include "backend/host/math.h"
 #include "base/threads.h"
 #include "numerics/codes.h"
 #include "ops/ops.h"
@@ -49,6 +50,16 @@ struct di_host_kernels {
     void (*products)(enum di_host_rule rule, const struct di_weight *w, int64_t begin, int64_t end,
                      const struct di_host_pair *pairs, int32_t n, void *scratch);
     size_t (*product_bytes)(int32_t cols, int32_t n);
+    /* Attention and index scores. A query prepared by DI_RULE_F8 and unpacked keys lie in the order that the kernels like. */
+    void (*unpack_key)(const struct di_kv_rows *rows, int32_t row, float *key);
+    /* out[h * out_stride + k] = the dot product, in order F8, of query h at queries + h * dim and key k at keys + k * dim. */
+    void (*scores)(const float *queries, int32_t heads, const float *keys, int32_t count, int32_t dim, float *out,
+                   int32_t out_stride);
+    /* sums[h] += weights[h * stride + k] * key k, for ascending k, one fused multiply-add each. */
+    void (*blend)(const float *weights, int32_t stride, int32_t heads, const float *keys, int32_t count, int32_t dim,
+                  float *sums);
+    /* From the kernels' order to the model's. */
+    void (*restore)(const float *x, int32_t dim, float *out);
 };
 
 struct di_device {
@@ -60,12 +71,21 @@ struct di_device {
     /* Grow-only scratch: one block for the operation, one per team member. */
     unsigned char *shared, **member;
     size_t shared_bytes, member_bytes;
+    float *products; /* of di_host_multiply, for operations that work on them further */
+    size_t product_floats;
 };
 
 /* Rounds to the activation type. */
 static inline float di_host_act(const struct di_device *dev, float value)
 {
     return dev->mode == DI_MODE_ORACLE ? value : di_bf16_round(value);
+}
+
+/* Rounds all of them, unless the mode is oracle. */
+static inline void di_host_acts(const struct di_device *dev, float *x, int64_t n)
+{
+    if (dev->mode != DI_MODE_ORACLE)
+        di_host_round(x, n);
 }
 
 /* Makes dev->shared and every dev->member[i] at least so large. False when memory runs out: the device is then marked
@@ -78,6 +98,15 @@ static inline void di_host_parallel(struct di_device *dev, int64_t count, di_ran
     di_team_run(dev->team, count, fn, arg);
 }
 
+/* The same for `count` items of `each` elements: by the caller alone where a barrier would cost more. */
+static inline void di_host_elements(struct di_device *dev, int64_t count, int64_t each, di_range_fn fn, void *arg)
+{
+    if (count * each < 16384)
+        fn(arg, 0, count, 0);
+    else
+        di_host_parallel(dev, count, fn, arg);
+}
+
 /* 1 / sqrt(mean(x^2) + eps), the statistic of every norm. */
 float di_host_rms_inverse(const struct di_device *dev, const float *x, int32_t n, float eps);
 
@@ -86,6 +115,10 @@ void di_host_rope(const struct di_device *dev, float *x, int32_t dim, int32_t ro
                   int32_t position, float sign);
 
 /* ---- matrix rows (linear.c) ---- */
+
+/* W x[n, cols] as [n, rows], not rounded, by the team; valid until the next call. Takes the shared and the members' scratch. NULL
+ * when memory runs out: the device is then marked failed. */
+float *di_host_multiply(struct di_device *dev, const struct di_weight *w, const float *x, int32_t n);
 
 enum di_host_rule di_host_rule(const struct di_device *dev, enum di_format format);
 
@@ -99,6 +132,12 @@ int64_t di_host_row_unit(const struct di_device *dev, int64_t rows);
 /* The scalar kernels: obvious, and what the others are tested against. */
 float di_host_dot(const float *a, const float *w, int32_t k);
 void di_host_axpy(float a, const float *x, float *y, int32_t n);
+void di_host_unpack_key(const struct di_kv_rows *rows, int32_t row, float *key);
+void di_host_scores(const float *queries, int32_t heads, const float *keys, int32_t count, int32_t dim, float *out,
+                    int32_t out_stride);
+void di_host_blend(const float *weights, int32_t stride, int32_t heads, const float *keys, int32_t count, int32_t dim,
+                   float *sums);
+void di_host_restore(const float *x, int32_t dim, float *out);
 struct di_host_input di_host_prepare(enum di_host_rule rule, const float *x, int32_t cols, void *room);
 void di_host_products(enum di_host_rule rule, const struct di_weight *w, int64_t begin, int64_t end,
                       const struct di_host_pair *pairs, int32_t n, void *scratch);

@@ -59,6 +59,7 @@ static void sinkhorn(float *c, int32_t hc, int32_t iters, float eps)
 struct hc_mix_job {
     struct di_device *dev;
     const struct di_hc_mix_args *a;
+    const float *mixes; /* [n, (2 + hc) * hc] */
 };
 
 static void hc_mix_rows(void *arg, int64_t begin, int64_t end, int32_t member)
@@ -67,13 +68,11 @@ static void hc_mix_rows(void *arg, int64_t begin, int64_t end, int32_t member)
     const struct hc_mix_job *job = arg;
     const struct di_hc_mix_args *a = job->a;
     int32_t hc = a->hc, width = hc * a->dim;
-    const float *fn = a->fn.data;
     for (int64_t i = begin; i < end; i++) {
-        const float *x = (const float *)a->x + i * width;
-        float inverse = di_host_rms_inverse(job->dev, x, width, a->norm_eps);
+        float inverse = di_host_rms_inverse(job->dev, (const float *)a->x + i * width, width, a->norm_eps);
         float *pre = a->pre + i * hc, *post = a->post + i * hc, *comb = a->comb + i * hc * hc;
         for (int32_t m = 0; m < hc * (2 + hc); m++) {
-            float mix = job->dev->k->dot(x, fn + (int64_t)m * width, width) * inverse;
+            float mix = job->mixes[i * hc * (2 + hc) + m] * inverse;
             if (m < hc)
                 pre[m] = di_host_sigmoid(mix * a->scale[0] + a->base[m]) + a->eps;
             else if (m < 2 * hc)
@@ -87,53 +86,120 @@ static void hc_mix_rows(void *arg, int64_t begin, int64_t end, int32_t member)
 
 void di_host_hc_mix(struct di_device *dev, const struct di_hc_mix_args *a)
 {
-    struct hc_mix_job job = {dev, a};
-    di_host_parallel(dev, a->n, hc_mix_rows, &job);
+    struct hc_mix_job job = {dev, a, di_host_multiply(dev, &a->fn, a->x, a->n)};
+    if (job.mixes != NULL)
+        di_host_elements(dev, a->n, (int64_t)a->hc * a->dim, hc_mix_rows, &job);
+}
+
+/* Channels of a row are taken in blocks, so that one row can be shared among members. */
+enum { BLOCK = 64 };
+
+static int64_t blocks_of(int32_t dim)
+{
+    return (dim + BLOCK - 1) / BLOCK;
+}
+
+/* Channels from `from` on that block holds. */
+static int32_t block_width(int32_t dim, int32_t from)
+{
+    return dim - from < BLOCK ? dim - from : BLOCK;
+}
+
+/* sum[c] = fma(w, x[c], sum[c]) */
+DI_VECTOR static void add_scaled(float w, const float *x, int32_t n, float *sum)
+{
+    for (int32_t c = 0; c < n; c++)
+        sum[c] = fmaf(w, x[c], sum[c]);
+}
+
+struct collapse_job {
+    struct di_device *dev;
+    const struct di_hc_collapse_args *a;
+};
+
+static void collapse_blocks(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    (void)member;
+    const struct collapse_job *job = arg;
+    const struct di_hc_collapse_args *a = job->a;
+    for (int64_t at = begin; at < end; at++) {
+        int64_t i = at / blocks_of(a->dim);
+        int32_t from = (int32_t)(at % blocks_of(a->dim)) * BLOCK, n = block_width(a->dim, from);
+        float *out = (float *)a->out + i * a->dim + from;
+        memset(out, 0, (size_t)n * sizeof *out);
+        for (int32_t k = 0; k < a->hc; k++)
+            add_scaled(a->pre[i * a->hc + k], (const float *)a->x + (i * a->hc + k) * a->dim + from, n, out);
+        di_host_acts(job->dev, out, n);
+    }
 }
 
 void di_host_hc_collapse(struct di_device *dev, const struct di_hc_collapse_args *a)
 {
-    for (int64_t i = 0; i < a->n; i++) {
-        const float *x = (const float *)a->x + i * a->hc * a->dim, *pre = a->pre + i * a->hc;
-        float *out = (float *)a->out + i * a->dim;
-        for (int32_t c = 0; c < a->dim; c++) {
-            float sum = 0.0F;
-            for (int32_t k = 0; k < a->hc; k++)
-                sum = fmaf(pre[k], x[(int64_t)k * a->dim + c], sum);
-            out[c] = di_host_act(dev, sum);
+    struct collapse_job job = {dev, a};
+    di_host_elements(dev, a->n * blocks_of(a->dim), (int64_t)a->hc * BLOCK, collapse_blocks, &job);
+}
+
+struct expand_job {
+    struct di_device *dev;
+    const struct di_hc_expand_args *a;
+};
+
+static void expand_blocks(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    (void)member;
+    const struct expand_job *job = arg;
+    const struct di_hc_expand_args *a = job->a;
+    int32_t hc = a->hc;
+    for (int64_t at = begin; at < end; at++) {
+        int64_t i = at / blocks_of(a->dim);
+        int32_t from = (int32_t)(at % blocks_of(a->dim)) * BLOCK, n = block_width(a->dim, from);
+        float *x = (float *)a->x + i * hc * a->dim + from, old[16][BLOCK]; /* DI_MAX_HC streams at most */
+        for (int32_t j = 0; j < hc; j++)
+            memcpy(old[j], x + (int64_t)j * a->dim, (size_t)n * sizeof *x);
+        for (int32_t k = 0; k < hc; k++) {
+            float *out = x + (int64_t)k * a->dim;
+            memset(out, 0, (size_t)n * sizeof *out);
+            for (int32_t j = 0; j < hc; j++)
+                add_scaled(a->comb[(i * hc + j) * hc + k], old[j], n, out);
+            add_scaled(a->post[i * hc + k], (const float *)a->o + i * a->dim + from, n, out);
+            di_host_acts(job->dev, out, n);
         }
     }
 }
 
 void di_host_hc_expand(struct di_device *dev, const struct di_hc_expand_args *a)
 {
-    int32_t hc = a->hc;
-    for (int64_t i = 0; i < a->n; i++) {
-        float *x = (float *)a->x + i * hc * a->dim;
-        const float *o = (const float *)a->o + i * a->dim;
-        const float *post = a->post + i * hc, *comb = a->comb + i * hc * hc;
-        for (int32_t c = 0; c < a->dim; c++) {
-            float old[16]; /* DI_MAX_HC streams at most */
-            for (int32_t j = 0; j < hc; j++)
-                old[j] = x[(int64_t)j * a->dim + c];
-            for (int32_t k = 0; k < hc; k++) {
-                float sum = 0.0F;
-                for (int32_t j = 0; j < hc; j++)
-                    sum = fmaf(comb[j * hc + k], old[j], sum);
-                x[(int64_t)k * a->dim + c] = di_host_act(dev, fmaf(post[k], o[c], sum));
-            }
-        }
+    struct expand_job job = {dev, a};
+    di_host_elements(dev, a->n * blocks_of(a->dim), (int64_t)a->hc * a->hc * BLOCK, expand_blocks, &job);
+}
+
+/* out = w * (x * inverse), w in bf16 */
+DI_VECTOR static void scale_row(const float *x, float inverse, const uint16_t *w, int32_t n, float *out)
+{
+    for (int32_t c = 0; c < n; c++)
+        out[c] = di_bf16_to_f32(w[c]) * (x[c] * inverse);
+}
+
+struct norm_job {
+    struct di_device *dev;
+    const struct di_norm_args *a;
+};
+
+static void norm_rows(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    (void)member;
+    const struct norm_job *job = arg;
+    const struct di_norm_args *a = job->a;
+    for (int64_t i = begin; i < end; i++) {
+        const float *x = (const float *)a->x + i * a->dim;
+        float *out = (float *)a->out + i * a->dim;
+        scale_row(x, di_host_rms_inverse(job->dev, x, a->dim, a->eps), a->weight.data, a->dim, out);
+        di_host_acts(job->dev, out, a->dim);
     }
 }
 
 void di_host_norm(struct di_device *dev, const struct di_norm_args *a)
 {
-    const uint16_t *w = a->weight.data;
-    for (int64_t i = 0; i < a->n; i++) {
-        const float *x = (const float *)a->x + i * a->dim;
-        float *out = (float *)a->out + i * a->dim;
-        float inverse = di_host_rms_inverse(dev, x, a->dim, a->eps);
-        for (int32_t c = 0; c < a->dim; c++)
-            out[c] = di_host_act(dev, di_bf16_to_f32(w[c]) * (x[c] * inverse));
-    }
+    struct norm_job job = {dev, a};
+    di_host_elements(dev, a->n, a->dim, norm_rows, &job);
 }

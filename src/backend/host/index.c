@@ -100,14 +100,45 @@ static int by_index(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* Writes the indices of the k greatest values, ascending, padded with -1; returns how many. */
+/* Puts the worst of the heap's n candidates back to its root after the root has changed. */
+static void sink_root(struct candidate *heap, int32_t n)
+{
+    int32_t at = 0;
+    for (;;) {
+        int32_t child = 2 * at + 1;
+        if (child >= n)
+            return;
+        if (child + 1 < n && better_first(&heap[child + 1], &heap[child]) > 0)
+            child++;
+        if (better_first(&heap[child], &heap[at]) < 0)
+            return;
+        struct candidate swapped = heap[at];
+        heap[at] = heap[child];
+        heap[child] = swapped;
+        at = child;
+    }
+}
+
+/* Writes the indices of the k greatest values, ascending, padded with -1; returns how many. One pass over the values, past a heap
+ * of the k + 1 best so far, the worst at its root (one more than wanted, for the margin). work: [min(n, k + 1)] */
 static int32_t select_top(const float *values, int32_t n, int32_t k, struct candidate *work, int32_t *out,
                           float *margin)
 {
     int32_t count = 0;
-    for (int32_t j = 0; j < n; j++)
-        if (values[j] > -INFINITY)
-            work[count++] = (struct candidate){values[j], j};
+    for (int32_t j = 0; j < n; j++) {
+        struct candidate c = {values[j], j};
+        if (!(values[j] > -INFINITY))
+            continue;
+        if (count <= k) {
+            int32_t at = count++;
+            for (; at > 0 && better_first(&c, &work[(at - 1) / 2]) > 0; at = (at - 1) / 2)
+                work[at] = work[(at - 1) / 2];
+            work[at] = c;
+        } else if (values[j] > work[0].value) { /* equal ones lose to the lower index */
+            work[0] = c;
+            sink_root(work, count);
+        }
+    }
     qsort(work, (size_t)count, sizeof *work, better_first);
     int32_t kept = count < k ? count : k;
     for (int32_t j = 0; j < k; j++)
@@ -118,23 +149,42 @@ static int32_t select_top(const float *values, int32_t n, int32_t k, struct cand
     return kept;
 }
 
-static void score_entries(const struct di_device *dev, const struct di_index_select_args *a, int64_t i,
-                          int32_t n_visible, float *scores)
+enum { KEYS = 64 }; /* unpacked at a time */
+
+/* Scratch of score_entries: queries, keys, products. */
+static size_t score_floats(const struct di_index_select_args *a)
+{
+    size_t dim = (size_t)a->cache.index_dim, heads = (size_t)a->heads;
+    return heads * dim + KEYS * dim + heads * KEYS;
+}
+
+/* Scores of entries [begin, end) of row i. */
+static void score_entries(const struct di_device *dev, const struct di_index_select_args *a, int64_t i, int32_t begin,
+                          int32_t end, float *work, float *scores)
 {
     int32_t dim = a->cache.index_dim, heads = a->heads;
     const float *q = (const float *)a->q + i * heads * dim, *weight = (const float *)a->weight + i * heads;
+    float *queries = work, *keys = queries + (int64_t)heads * dim, *products = keys + (int64_t)KEYS * dim;
     float scale = (float)(1.0 / sqrt((double)dim) / sqrt((double)heads));
-    float key[1024]; /* index_head_dim is at most this: di_config_validate */
-    for (int32_t j = 0; j < n_visible; j++) {
-        int32_t row;
-        struct di_kv_rows page = di_paged_index_rows(&a->cache, a->rows.slot[i], j, &row);
-        di_kv_unpack(page.format, di_kv_row_data(&page, row), di_kv_row_scale(&page, row), dim, key);
-        float sum = 0.0F;
-        for (int32_t h = 0; h < heads; h++) {
-            float s = dev->k->dot(q + (int64_t)h * dim, key, dim);
-            sum = fmaf(weight[h], s > 0.0F ? s : 0.0F, sum);
+    for (int32_t h = 0; h < heads; h++)
+        (void)dev->k->prepare(DI_RULE_F8, q + (int64_t)h * dim, dim, queries + (int64_t)h * dim);
+    for (int32_t at = begin; at < end; at += KEYS) {
+        int32_t count = end - at < KEYS ? end - at : KEYS;
+        for (int32_t k = 0; k < count; k++) {
+            int32_t row;
+            struct di_kv_rows page = di_paged_index_rows(&a->cache, a->rows.slot[i], at + k, &row);
+            dev->k->unpack_key(&page, row, keys + (int64_t)k * dim);
         }
-        scores[j] = sum * scale;
+        dev->k->scores(queries, heads, keys, count, dim, products, KEYS);
+        for (int32_t k = 0; k < count; k++)
+            scores[at + k] = 0.0F;
+        for (int32_t h = 0; h < heads; h++)
+            for (int32_t k = 0; k < count; k++) {
+                float s = products[h * KEYS + k];
+                scores[at + k] = fmaf(weight[h], s > 0.0F ? s : 0.0F, scores[at + k]);
+            }
+        for (int32_t k = 0; k < count; k++)
+            scores[at + k] *= scale;
     }
 }
 
@@ -169,18 +219,42 @@ static void mask_blocks(const struct di_index_select_args *a, int64_t i, float *
 struct select_job {
     struct di_device *dev;
     const struct di_index_select_args *a;
-    size_t entries; /* capacity of the scratch arrays */
+    int32_t entries;         /* capacity of a row's scores, a multiple of KEYS */
+    int32_t parts;           /* pieces of KEYS entries in a row */
+    float *scores;           /* [n, entries] */
+    struct candidate *heaps; /* one for each member */
+    int32_t heap;            /* candidates in each */
 };
+
+static int32_t visible(const struct di_index_select_args *a, int64_t i)
+{
+    return (a->rows.position[i] + 1) / a->cache.ratio;
+}
+
+static void score_parts(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    const struct select_job *job = arg;
+    const struct di_index_select_args *a = job->a;
+    float *work = (void *)job->dev->member[member];
+    for (int64_t at = begin; at < end;) { /* pieces of one row together */
+        int64_t i = at / job->parts, stop = (i + 1) * job->parts < end ? (i + 1) * job->parts : end;
+        int32_t n = visible(a, i), from = (int32_t)(at - i * job->parts) * KEYS;
+        int32_t to = (int32_t)(stop - i * job->parts) * KEYS;
+        if (from < n)
+            score_entries(job->dev, a, i, from, to < n ? to : n, work, job->scores + i * job->entries);
+        at = stop;
+    }
+}
 
 static void select_rows(void *arg, int64_t begin, int64_t end, int32_t member)
 {
     const struct select_job *job = arg;
     const struct di_index_select_args *a = job->a;
-    struct candidate *work = (void *)job->dev->member[member];
-    float *scores = (void *)(work + job->entries), *block_scores = scores + job->entries;
+    struct candidate *work = job->heaps + (int64_t)member * job->heap;
+    float *block_scores = (void *)job->dev->member[member];
     for (int64_t i = begin; i < end; i++) {
-        int32_t n_visible = (a->rows.position[i] + 1) / a->cache.ratio;
-        score_entries(job->dev, a, i, n_visible, scores);
+        float *scores = job->scores + i * job->entries;
+        int32_t n_visible = visible(a, i);
         if (a->scores != NULL)
             for (int32_t j = 0; j < a->score_stride; j++)
                 a->scores[i * a->score_stride + j] = j < n_visible ? scores[j] : -INFINITY;
@@ -197,10 +271,17 @@ void di_host_index_select(struct di_device *dev, const struct di_index_select_ar
 {
     int32_t last = 0;
     for (int32_t i = 0; i < a->rows.n; i++)
-        last = a->rows.position[i] > last ? a->rows.position[i] : last;
-    size_t entries = (size_t)(last + 1) / (size_t)a->cache.ratio + 1;
-    if (!di_host_reserve(dev, 0, entries * (sizeof(struct candidate) + 2 * sizeof(float))))
+        last = visible(a, i) > last ? visible(a, i) : last;
+    struct select_job job = {.dev = dev, .a = a, .parts = (last + KEYS - 1) / KEYS};
+    job.entries = job.parts * KEYS;
+    job.heap = (a->topk > a->topk_blocks ? a->topk : a->topk_blocks) + 1;
+    size_t score_bytes = (size_t)a->rows.n * (size_t)job.entries * sizeof(float);
+    size_t heaps = (size_t)di_team_size(dev->team) * (size_t)job.heap * sizeof(struct candidate);
+    size_t work = score_floats(a) > (size_t)job.entries ? score_floats(a) : (size_t)job.entries;
+    if (!di_host_reserve(dev, score_bytes + heaps, work * sizeof(float)))
         return;
-    struct select_job job = {dev, a, entries};
-    di_host_parallel(dev, a->rows.n, select_rows, &job);
+    job.scores = (void *)dev->shared;
+    job.heaps = (void *)(dev->shared + score_bytes);
+    di_host_parallel(dev, (int64_t)a->rows.n * job.parts, score_parts, &job);
+    di_host_elements(dev, a->rows.n, 8 * (int64_t)job.entries, select_rows, &job);
 }

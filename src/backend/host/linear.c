@@ -1,8 +1,10 @@
 /* Matrix products by the two rules of ops/ops.h: F8 everywhere, R1 for FP4 weights in mode native. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/host/host.h"
+#include "base/mem.h"
 #include "numerics/quant.h"
 
 /* C's fmaf gives the bits of the instruction, in software where the compiler may not use it. */
@@ -197,8 +199,7 @@ static void linear_rows(void *arg, int64_t begin, int64_t end, int32_t member)
         int64_t group = begin / rank, stop = (group + 1) * rank < end ? (group + 1) * rank : end;
         dev->k->products(job->rule, w, begin, stop, job->pairs + group * job->n, job->n, dev->member[member]);
         for (int32_t i = 0; i < job->n && !job->f32_out; i++)
-            for (int64_t row = begin; row < stop; row++)
-                job->out[i * w->rows + row] = di_host_act(dev, job->out[i * w->rows + row]);
+            di_host_acts(dev, job->out + i * w->rows + begin, stop - begin);
         begin = stop;
     }
 }
@@ -233,6 +234,25 @@ void di_host_linear(struct di_device *dev, const struct di_linear_args *a)
                              .f32_out = a->f32_out,
                              .out = a->out};
     run_linear(&job);
+}
+
+float *di_host_multiply(struct di_device *dev, const struct di_weight *w, const float *x, int32_t n)
+{
+    size_t floats = (size_t)n * (size_t)w->rows;
+    if (floats > dev->product_floats) {
+        free(dev->products);
+        dev->products = di_aligned_calloc(floats, sizeof *dev->products);
+        dev->product_floats = dev->products != NULL ? floats : 0;
+        if (dev->products == NULL) {
+            if (dev->failure.code == DI_OK)
+                (void)DI_FAIL_NOMEM(&dev->failure, floats * sizeof *dev->products);
+            return NULL;
+        }
+    }
+    struct di_linear_args a = {.n = n, .x = x, .weight = *w, .f32_out = true, .out = dev->products};
+    bool failed = dev->failure.code != DI_OK;
+    di_host_linear(dev, &a);
+    return !failed && dev->failure.code != DI_OK ? NULL : dev->products;
 }
 
 void di_host_group_linear(struct di_device *dev, const struct di_group_linear_args *a)

@@ -4,6 +4,17 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "numerics/codes.h"
+
+DI_VECTOR void di_host_round(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = di_f32_bits(x[i]);
+        uint32_t rounded = bits + 0x7fffU + ((bits >> 16) & 1U), nan = bits | 0x400000U;
+        x[i] = di_f32_from_bits(((bits & 0x7fffffffU) > 0x7f800000U ? nan : rounded) & 0xffff0000U);
+    }
+}
+
 static double pow2(int64_t n) /* -1022 <= n <= 1023 */
 {
     uint64_t bits = (uint64_t)(n + 1023) << 52;

@@ -8,6 +8,7 @@
 struct gate_job {
     struct di_device *dev;
     const struct di_gate_args *a;
+    const float *products; /* [n, E] */
 };
 
 /* Index of the greatest value not yet taken; ties to the lowest; NaN loses, and is taken only when nothing else is left. */
@@ -30,18 +31,12 @@ static void gate_rows(void *arg, int64_t begin, int64_t end, int32_t member)
 {
     const struct gate_job *job = arg;
     const struct di_gate_args *a = job->a;
-    struct di_device *dev = job->dev;
-    int32_t n_experts = (int32_t)a->weight.rows, dim = a->weight.cols;
-    float *score = (void *)dev->member[member], *biased = score + n_experts;
+    int32_t n_experts = (int32_t)a->weight.rows;
+    float *score = (void *)job->dev->member[member], *biased = score + n_experts;
     bool *taken = (void *)(biased + n_experts);
-    unsigned char *work = dev->member[member] + gate_tables(n_experts), *row = work + di_host_input_bytes(dim);
     for (int64_t i = begin; i < end; i++) {
-        struct di_host_input in = dev->k->prepare(di_host_rule(dev, a->weight.format), (const float *)a->x + i * dim,
-                                                  dim, work);
-        struct di_host_pair pair = {&in, score};
-        dev->k->products(di_host_rule(dev, a->weight.format), &a->weight, 0, n_experts, &pair, 1, row);
         for (int32_t e = 0; e < n_experts; e++) {
-            score[e] = sqrtf(di_host_softplus(score[e] / a->temp));
+            score[e] = sqrtf(di_host_softplus(job->products[i * n_experts + e] / a->temp));
             biased[e] = score[e] + a->bias[e];
         }
         memset(taken, 0, (size_t)n_experts * sizeof *taken);
@@ -64,12 +59,10 @@ static void gate_rows(void *arg, int64_t begin, int64_t end, int32_t member)
 
 void di_host_gate(struct di_device *dev, const struct di_gate_args *a)
 {
-    int32_t dim = a->weight.cols;
-    size_t bytes = gate_tables((int32_t)a->weight.rows) + di_host_input_bytes(dim) + dev->k->product_bytes(dim, 1);
-    if (!di_host_reserve(dev, 0, bytes))
+    struct gate_job job = {dev, a, di_host_multiply(dev, &a->weight, a->x, a->n)};
+    if (job.products == NULL || !di_host_reserve(dev, 0, gate_tables((int32_t)a->weight.rows)))
         return;
-    struct gate_job job = {dev, a};
-    di_host_parallel(dev, a->n, gate_rows, &job);
+    di_host_elements(dev, a->n, 32 * a->weight.rows, gate_rows, &job); /* a transcendental is worth many elements */
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------
@@ -271,8 +264,7 @@ static void down(void *arg, int64_t begin, int64_t end, int32_t member)
         const struct di_host_pair *pairs = job->pairs + 2 * group->first;
         dev->k->products(rule, &group->expert->w2, from, to, pairs, group->count, dev->member[member]);
         for (int32_t i = 0; i < group->count; i++)
-            for (int64_t r = from; r < to; r++)
-                pairs[i].out[r] = di_host_act(dev, pairs[i].out[r]);
+            di_host_acts(dev, pairs[i].out + from, to - from);
     }
 }
 
@@ -342,17 +334,34 @@ void di_host_shared_expert(struct di_device *dev, const struct di_shared_expert_
     run_experts(&job, NULL, 1);
 }
 
+DI_VECTOR static void add(const float *x, int32_t n, float *sum)
+{
+    for (int32_t c = 0; c < n; c++)
+        sum[c] += x[c];
+}
+
+struct combine_job {
+    struct di_device *dev;
+    const struct di_combine_args *a;
+};
+
+static void combine_rows(void *arg, int64_t begin, int64_t end, int32_t member)
+{
+    (void)member;
+    const struct combine_job *job = arg;
+    const struct di_combine_args *a = job->a;
+    for (int64_t i = begin; i < end; i++) {
+        float *out = (float *)a->out + i * a->dim;
+        memset(out, 0, (size_t)a->dim * sizeof *out);
+        for (int32_t k = 0; k < a->topk; k++)
+            add((const float *)a->slots + (i * a->topk + k) * a->dim, a->dim, out);
+        add((const float *)a->shared + i * a->dim, a->dim, out);
+        di_host_acts(job->dev, out, a->dim);
+    }
+}
+
 void di_host_combine(struct di_device *dev, const struct di_combine_args *a)
 {
-    for (int64_t i = 0; i < a->n; i++) {
-        const float *slots = (const float *)a->slots + i * a->topk * a->dim;
-        const float *shared = (const float *)a->shared + i * a->dim;
-        float *out = (float *)a->out + i * a->dim;
-        for (int32_t c = 0; c < a->dim; c++) {
-            float sum = 0.0F;
-            for (int32_t k = 0; k < a->topk; k++)
-                sum += slots[(int64_t)k * a->dim + c];
-            out[c] = di_host_act(dev, sum + shared[c]);
-        }
-    }
+    struct combine_job job = {dev, a};
+    di_host_elements(dev, a->n, (int64_t)a->topk * a->dim, combine_rows, &job);
 }
