@@ -7,17 +7,18 @@
 
 enum { CHUNK = 64 }; /* keys merged at a time */
 
-void di_host_rope(const struct di_device *dev, float *x, int32_t dim, int32_t rope_dim, const float *inv_freq,
-                  int32_t position, float sign)
+void di_host_rope(const struct di_device *dev, float *x, int32_t heads, int32_t dim, int32_t rope_dim,
+                  const float *inv_freq, int32_t position, float sign)
 {
-    float *pair = x + dim - rope_dim;
-    for (int32_t i = 0; i < rope_dim / 2; i++, pair += 2) {
-        float sine, cosine;
+    for (int32_t i = 0; i < rope_dim / 2; i++) {
+        float sine, cosine, *pair = x + dim - rope_dim + 2 * (int64_t)i;
         di_host_sincos((float)position * inv_freq[i], &sine, &cosine);
         sine *= sign;
-        float a = pair[0], b = pair[1];
-        pair[0] = di_host_act(dev, a * cosine - b * sine);
-        pair[1] = di_host_act(dev, a * sine + b * cosine);
+        for (int32_t h = 0; h < heads; h++, pair += dim) {
+            float a = pair[0], b = pair[1];
+            pair[0] = di_host_act(dev, a * cosine - b * sine);
+            pair[1] = di_host_act(dev, a * sine + b * cosine);
+        }
     }
 }
 
@@ -26,20 +27,20 @@ struct rope_job {
     const struct di_rope_args *a;
 };
 
-static void rope_heads(void *arg, int64_t begin, int64_t end, int32_t member)
+static void rope_rows(void *arg, int64_t begin, int64_t end, int32_t member)
 {
     (void)member;
     const struct rope_job *job = arg;
     const struct di_rope_args *a = job->a;
     for (int64_t at = begin; at < end; at++)
-        di_host_rope(job->dev, (float *)a->x + at * a->dim, a->dim, a->rope_dim, a->inv_freq,
-                     a->rows.position[at / a->heads], 1.0F);
+        di_host_rope(job->dev, (float *)a->x + at * a->heads * a->dim, a->heads, a->dim, a->rope_dim, a->inv_freq,
+                     a->rows.position[at], 1.0F);
 }
 
 void di_host_rope_op(struct di_device *dev, const struct di_rope_args *a)
 {
     struct rope_job job = {dev, a};
-    di_host_elements(dev, (int64_t)a->rows.n * a->heads, 64 * (int64_t)a->rope_dim, rope_heads, &job);
+    di_host_elements(dev, a->rows.n, (int64_t)a->heads * a->rope_dim + 32 * a->rope_dim, rope_rows, &job);
 }
 
 void di_host_window_pack(struct di_device *dev, const struct di_window_pack_args *a)
@@ -50,7 +51,7 @@ void di_host_window_pack(struct di_device *dev, const struct di_window_pack_args
     float *x = (void *)dev->shared;
     for (int64_t i = 0; i < a->rows.n; i++) {
         memcpy(x, (const float *)a->kv + i * dim, (size_t)dim * sizeof *x);
-        di_host_rope(dev, x, dim, a->rope_dim, a->inv_freq, a->rows.position[i], 1.0F);
+        di_host_rope(dev, x, 1, dim, a->rope_dim, a->inv_freq, a->rows.position[i], 1.0F);
         di_kv_pack(a->out.format, x, dim, di_kv_row_data(&a->out, i), di_kv_row_scale(&a->out, i));
     }
 }
@@ -139,10 +140,11 @@ static float merge_scores(float *score, int32_t count, float scale, float *max, 
     }
     float keep = di_host_exp(*max - top);
     *den *= keep;
-    for (int32_t k = 0; k < count; k++) {
-        score[k] = di_host_exp(score[k] - top);
+    for (int32_t k = 0; k < count; k++)
+        score[k] -= top;
+    di_host_exp_all(score, count);
+    for (int32_t k = 0; k < count; k++)
         *den += score[k];
-    }
     *max = top;
     return keep;
 }
@@ -177,8 +179,9 @@ static void attend(const struct di_device *dev, const struct di_attention_args *
         dev->k->restore(w->sums + (int64_t)h * dim, dim, o);
         divide_all(o, dim, w->den[h] + di_host_exp(a->sink[first + h] - w->max[h]));
         di_host_acts(dev, o, dim);
-        di_host_rope(dev, o, dim, a->rope_dim, a->inv_freq, position, -1.0F);
     }
+    di_host_rope(dev, (float *)a->out + (i * a->heads + first) * dim, heads, dim, a->rope_dim, a->inv_freq, position,
+                 -1.0F);
 }
 
 static void attention_parts(void *arg, int64_t begin, int64_t end, int32_t member)

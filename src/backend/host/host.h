@@ -110,9 +110,10 @@ static inline void di_host_elements(struct di_device *dev, int64_t count, int64_
 /* 1 / sqrt(mean(x^2) + eps), the statistic of every norm. */
 float di_host_rms_inverse(const struct di_device *dev, const float *x, int32_t n, float eps);
 
-/* Rotates the last rope_dim elements of one vector to `position`; sign -1 undoes it. Rounded to the activation type. */
-void di_host_rope(const struct di_device *dev, float *x, int32_t dim, int32_t rope_dim, const float *inv_freq,
-                  int32_t position, float sign);
+/* Rotates the last rope_dim elements of each head of x[heads, dim] to `position`; sign -1 undoes it. Rounded to the activation
+ * type. */
+void di_host_rope(const struct di_device *dev, float *x, int32_t heads, int32_t dim, int32_t rope_dim,
+                  const float *inv_freq, int32_t position, float sign);
 
 /* ---- matrix rows (linear.c) ---- */
 

@@ -32,9 +32,11 @@ static void sinkhorn(float *c, int32_t hc, int32_t iters, float eps)
         for (int32_t k = 1; k < hc; k++)
             max = row[k] > max ? row[k] : max;
         for (int32_t k = 0; k < hc; k++) {
-            row[k] = di_host_exp(row[k] - max);
-            sum += row[k];
+            row[k] -= max;
         }
+        di_host_exp_all(row, hc);
+        for (int32_t k = 0; k < hc; k++)
+            sum += row[k];
         for (int32_t k = 0; k < hc; k++)
             row[k] = row[k] / sum + eps;
     }

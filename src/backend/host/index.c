@@ -51,7 +51,7 @@ static void append(struct di_device *dev, const struct di_rows *rows, const stru
             continue;
         int32_t entry = position / cache->ratio;
         memcpy(x, in + i * dim, (size_t)dim * sizeof *x);
-        di_host_rope(dev, x, dim, rope_dim, inv_freq, entry * cache->ratio, 1.0F);
+        di_host_rope(dev, x, 1, dim, rope_dim, inv_freq, entry * cache->ratio, 1.0F);
         struct di_kv_rows page = index_key ? di_paged_index_rows(cache, rows->slot[i], entry, &row)
                                            : di_paged_main_rows(cache, rows->slot[i], entry, &row);
         di_kv_pack(page.format, x, dim, di_kv_row_data(&page, row), di_kv_row_scale(&page, row));
@@ -73,7 +73,7 @@ void di_host_index_query(struct di_device *dev, const struct di_index_query_args
     for (int64_t i = 0; i < a->rows.n; i++)
         for (int32_t h = 0; h < a->heads; h++) {
             float *q = (float *)a->q + (i * a->heads + h) * a->dim;
-            di_host_rope(dev, q, a->dim, a->rope_dim, a->inv_freq, a->rows.position[i], 1.0F);
+            di_host_rope(dev, q, 1, a->dim, a->rope_dim, a->inv_freq, a->rows.position[i], 1.0F);
             di_kv_fakequant(a->format, q, a->dim);
         }
 }

@@ -15,14 +15,6 @@ DI_VECTOR void di_host_round(float *x, int64_t n)
     }
 }
 
-static double pow2(int64_t n) /* -1022 <= n <= 1023 */
-{
-    uint64_t bits = (uint64_t)(n + 1023) << 52;
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* 1 / k!, the nearest doubles. */
 static const double inverse_factorial[20] = {
     1.0,
@@ -47,20 +39,40 @@ static const double inverse_factorial[20] = {
     1.0 / 121645100408832000.0,
 };
 
-double di_host_exp_d(double x)
+/* Without branches, so that loops over it become vectors. */
+static inline double exp_core(double x)
 {
-    if (!(x > -700.0)) /* NaN falls through both tests */
-        return x <= -700.0 ? 0.0 : x;
-    if (x > 700.0)
-        return (double)INFINITY;
-    /* x = n ln2 + r, |r| <= ln2/2; ln2 in two parts so that n * high is exact. */
-    const double ln2_high = 0x1.62e42fee00000p-1, ln2_low = 0x1.a39ef35793c76p-33;
-    double n = nearbyint(x * 0x1.71547652b82fep0);
+    /* x = n ln2 + r, |r| <= ln2/2; ln2 in two parts so that n * high is exact. The sum with 1.5 * 2^52 rounds to a whole number,
+     * ties to even, and holds it in its low bits. */
+    const double ln2_high = 0x1.62e42fee00000p-1, ln2_low = 0x1.a39ef35793c76p-33, shift = 0x1.8p52;
+    double shifted = x * 0x1.71547652b82fep0 + shift, n = shifted - shift, power;
     double r = (x - n * ln2_high) - n * ln2_low;
     double sum = inverse_factorial[13]; /* Taylor to r^13, below 1e-17 */
     for (int k = 12; k >= 0; k--)
         sum = sum * r + inverse_factorial[k];
-    return sum * pow2((int64_t)n);
+    uint64_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 1023) << 52; /* 2^n, for -1022 <= n <= 1023 */
+    memcpy(&power, &bits, sizeof power);
+    double inside = sum * power, outside = x > 700.0 ? (double)INFINITY : x <= -700.0 ? 0.0 : x; /* NaN stays */
+    return x > -700.0 && x <= 700.0 ? inside : outside;
+}
+
+double di_host_exp_d(double x)
+{
+    return exp_core(x);
+}
+
+DI_VECTOR void di_host_exp_all(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)exp_core((double)x[i]);
+}
+
+DI_VECTOR void di_host_sigmoid_all(const float *x, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)(1.0 / (1.0 + exp_core(-(double)x[i])));
 }
 
 double di_host_log_d(double x)

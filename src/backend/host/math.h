@@ -24,6 +24,9 @@ double di_host_exp_d(double x);
 double di_host_log_d(double x); /* x > 0 */
 
 float di_host_exp(float x);
+/* x := exp(x), and out = sigmoid(x): the same bits for many. */
+void di_host_exp_all(float *x, int64_t n);
+void di_host_sigmoid_all(const float *x, int64_t n, float *out);
 float di_host_sigmoid(float x);
 float di_host_softplus(float x); /* ln(1 + e^x); x itself above 20 */
 /* |x| up to about 1e8 radians. */

@@ -218,18 +218,35 @@ static bool share_of(const struct experts_job *job, int32_t g, int64_t rows, int
     return *from < *to;
 }
 
-/* Section 11: the gate is bounded from above only, up on both sides. */
+/* out = weight * (g * sigmoid(g) * u); section 11: the gate g is bounded from above only, u on both sides. */
+DI_VECTOR static void swiglu_all(const float *g, const float *u, const float *sigmoid, float weight, int64_t n,
+                                 float *out)
+{
+    for (int64_t r = 0; r < n; r++)
+        out[r] = weight * (g[r] * sigmoid[r] * u[r]);
+}
+
+DI_VECTOR static void bound(float *x, int64_t n, float least, float most)
+{
+    for (int64_t r = 0; r < n; r++)
+        x[r] = x[r] > most ? most : x[r] < least ? least : x[r];
+}
+
 static void swiglu(const struct experts_job *job, int32_t slot, int64_t from, int64_t to)
 {
     const struct di_device *dev = job->dev;
-    float *gate = job->gate + slot * (int64_t)job->inner, limit = job->limit;
-    const float *up = job->up + slot * (int64_t)job->inner;
     float weight = job->weights != NULL ? job->weights[slot] : 1.0F;
-    for (int64_t r = from; r < to; r++) {
-        float g = di_host_act(dev, gate[r]), u = di_host_act(dev, up[r]);
-        u = u > limit ? limit : u < -limit ? -limit : u;
-        g = g > limit ? limit : g;
-        gate[r] = di_host_act(dev, weight * (g * di_host_sigmoid(g) * u));
+    for (int64_t r = from; r < to; r += 64) {
+        int64_t n = to - r < 64 ? to - r : 64;
+        float *gate = job->gate + slot * (int64_t)job->inner + r, *up = job->up + slot * (int64_t)job->inner + r;
+        float sigmoid[64];
+        di_host_acts(dev, gate, n);
+        di_host_acts(dev, up, n);
+        bound(gate, n, -INFINITY, job->limit);
+        bound(up, n, -job->limit, job->limit);
+        di_host_sigmoid_all(gate, n, sigmoid);
+        swiglu_all(gate, up, sigmoid, weight, n, gate);
+        di_host_acts(dev, gate, n);
     }
 }
 
