@@ -16,6 +16,7 @@ function(deepinfer_flags target)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
   if(DEEPINFER_SANITIZE)
+    target_compile_definitions(${target} PRIVATE DI_SANITIZED) # resolvers of clones run before a sanitizer is ready
     target_compile_options(${target} PRIVATE -fsanitize=${DEEPINFER_SANITIZE} -fno-sanitize-recover=all
                                              -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=${DEEPINFER_SANITIZE})

@@ -135,6 +135,8 @@ void di_engine_memory_plan(const struct di_engine *e, struct di_memory_term out[
     out[3] = (struct di_memory_term){"workspace", "activations of one step of max-batched-tokens rows",
                                      di_model_workspace_bytes(e->config, e->ops->act_bytes, e->max_rows, 1), true};
     out[4] = (struct di_memory_term){"token-map", "compressed token ids of Engram", token_map, true};
+    out[5] = (struct di_memory_term){"scratch", "what operations work in, of one step of max-batched-tokens rows",
+                                     e->ops->scratch_bytes(e->dev, e->config, e->max_rows, e->max_model_len), true};
 }
 
 uint64_t di_engine_physical_memory(void)

@@ -45,7 +45,7 @@ struct di_memory_term {
     uint64_t bytes;
     bool allocated; /* memory of our own; false: mapped from the checkpoint */
 };
-enum { DI_MEMORY_TERMS = 5 };
+enum { DI_MEMORY_TERMS = 6 };
 /* Bytes of memory of this machine; 0 where the system does not say. */
 uint64_t di_engine_physical_memory(void);
 void di_engine_memory_plan(const struct di_engine *engine, struct di_memory_term out[DI_MEMORY_TERMS]);

@@ -34,6 +34,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "core/config.h"
 #include "core/engram.h"
 #include "numerics/formats.h"
 #include "numerics/quant.h"
@@ -370,6 +371,10 @@ struct di_ops {
     void (*close)(struct di_device *dev);
     /* What decides this instance's bits, as text: "reference,native". */
     void (*identity)(const struct di_device *dev, char *text, size_t size);
+
+    /* Most memory of its own that the instance will take for this model, beside what is asked of alloc(). */
+    uint64_t (*scratch_bytes)(const struct di_device *dev, const struct di_config *config, int32_t max_rows,
+                              int64_t max_length);
 
     /* Zeroed device memory, 64-byte aligned; large blocks cost nothing until touched where the system allows. */
     di_status (*alloc)(struct di_device *dev, size_t bytes, void **out, struct di_error *err);

@@ -448,7 +448,7 @@ def test_inspect():
     total = sum(t["bytes"] for t in plan["tensors"]) + sum(t["bytes"] for t in plan["ignored"])
     assert total == plan["model"]["bytes"] and sum(t["count"] for t in plan["tensors"]) + plan["ignored"][0]["count"] == 501
     assert plan["ignored"][0]["example"].endswith("gate.bias_vl")
-    assert {m["term"] for m in plan["memory"]} >= {"weights", "kv-pages", "rings", "workspace"}
+    assert {m["term"] for m in plan["memory"]} >= {"weights", "kv-pages", "rings", "workspace", "scratch"}
     text = run_cli("inspect", "--model", MICRO).stdout.decode()
     assert "window+compressed" in text and plan["identity"] in text
 

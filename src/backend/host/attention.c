@@ -196,9 +196,14 @@ static void attention_parts(void *arg, int64_t begin, int64_t end, int32_t membe
     }
 }
 
+size_t di_host_attention_bytes(int32_t heads, int32_t dim)
+{
+    return carve(NULL, NULL, (size_t)heads, (size_t)dim) * sizeof(float);
+}
+
 void di_host_attention(struct di_device *dev, const struct di_attention_args *a)
 {
-    if (!di_host_reserve(dev, 0, carve(NULL, NULL, (size_t)a->heads, (size_t)a->dim) * sizeof(float)))
+    if (!di_host_reserve(dev, 0, di_host_attention_bytes(a->heads, a->dim)))
         return;
     /* Few rows: members share a row's heads, and each unpacks the keys for itself. */
     int32_t members = di_team_size(dev->team), parts = a->rows.n >= 2 * members ? 1 : members;

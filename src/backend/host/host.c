@@ -147,6 +147,32 @@ di_status di_host_open(const struct di_host_kernels *kernels, const struct di_de
     return DI_OK;
 }
 
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+uint64_t di_host_scratch_bytes(const struct di_device *dev, const struct di_config *c, int32_t max_rows,
+                               int64_t max_length)
+{
+    /* Columns of the widest matrices: mixes, output projection, Engram's. */
+    size_t widest = larger((size_t)c->hc_mult * (size_t)c->hidden_size, (size_t)c->o_groups * (size_t)c->o_lora_rank);
+    widest = larger(widest, larger((size_t)c->q_lora_rank, (size_t)c->moe_intermediate_size));
+    widest = larger(widest, (size_t)di_engram_columns(c) * (size_t)c->engram_head_dim);
+    size_t shared = di_host_linear_bytes(max_rows, (int32_t)widest), index, index_member;
+    int32_t group_cols = c->num_attention_heads * c->head_dim / c->o_groups;
+    shared = larger(shared, di_host_linear_bytes((int64_t)max_rows * c->o_groups, group_cols));
+    shared = larger(shared, di_host_experts_bytes((int64_t)max_rows * c->num_experts_per_tok, c->hidden_size,
+                                                  c->moe_intermediate_size, c->n_routed_experts));
+    int32_t kept = c->index_topk > c->candidate_topk_blocks ? c->index_topk : c->candidate_topk_blocks;
+    di_host_index_bytes(dev, max_rows, max_length, c->index_n_heads, c->index_head_dim, kept, &index, &index_member);
+    size_t member = larger(dev->k->product_bytes((int32_t)widest, max_rows), index_member);
+    member = larger(member, di_host_attention_bytes(c->num_attention_heads, c->head_dim));
+    size_t products = (size_t)max_rows *
+                      larger((size_t)c->n_routed_experts, (2 + (size_t)c->hc_mult) * (size_t)c->hc_mult);
+    return larger(shared, index) + (size_t)di_team_size(dev->team) * member + products * sizeof(float);
+}
+
 void di_host_identity(const struct di_device *dev, char *text, size_t size)
 {
     snprintf(text, size, "%s,%s", dev->k->name, di_mode_name(dev->mode));

@@ -9,6 +9,7 @@
 
 #include "backend/host/math.h"
 #include "base/threads.h"
+#include "core/config.h"
 #include "numerics/codes.h"
 #include "ops/ops.h"
 
@@ -144,11 +145,20 @@ void di_host_products(enum di_host_rule rule, const struct di_weight *w, int64_t
                       const struct di_host_pair *pairs, int32_t n, void *scratch);
 size_t di_host_product_bytes(int32_t cols, int32_t n);
 
+/* Scratch of the operations that take much: shared, and of each member. */
+size_t di_host_linear_bytes(int64_t inputs, int32_t cols);
+size_t di_host_experts_bytes(int64_t slots, int32_t dim, int32_t inner, int32_t n_experts);
+size_t di_host_attention_bytes(int32_t heads, int32_t dim);
+void di_host_index_bytes(const struct di_device *dev, int32_t n, int64_t entries, int32_t heads, int32_t dim,
+                         int32_t kept, size_t *shared, size_t *member);
+
 /* Opens an instance with the given kernels; the slots that are not operations. */
 di_status di_host_open(const struct di_host_kernels *kernels, const struct di_device_options *options,
                        struct di_device **out, struct di_error *err);
 void di_host_close(struct di_device *dev);
 void di_host_identity(const struct di_device *dev, char *text, size_t size);
+uint64_t di_host_scratch_bytes(const struct di_device *dev, const struct di_config *config, int32_t max_rows,
+                               int64_t max_length);
 
 di_status di_host_alloc(struct di_device *dev, size_t bytes, void **out, struct di_error *err);
 void di_host_release(struct di_device *dev, void *memory);
@@ -235,15 +245,17 @@ void di_queued_sample(struct di_device *, const struct di_sample_args *);
     .attention = prefix##_attention, .gate = prefix##_gate, .experts = prefix##_experts,                               \
     .shared_expert = prefix##_shared_expert, .combine = prefix##_combine, .gather = prefix##_gather,                   \
     .sample = prefix##_sample
-#define DI_HOST_SLOTS                                                                                         \
-    .act_bytes = sizeof(float), .close = di_host_close, .identity = di_host_identity, .alloc = di_host_alloc, \
-    .release = di_host_release, .upload = di_host_copy, .download = di_host_copy, .place = di_host_place,     \
-    .sync = di_host_sync, .record = di_host_record, .passed = di_host_passed, .wait = di_host_wait,           \
+#define DI_HOST_SLOTS                                                                               \
+    .act_bytes = sizeof(float), .close = di_host_close, .identity = di_host_identity,               \
+    .scratch_bytes = di_host_scratch_bytes, .alloc = di_host_alloc, .release = di_host_release,     \
+    .upload = di_host_copy, .download = di_host_copy, .place = di_host_place, .sync = di_host_sync, \
+    .record = di_host_record, .passed = di_host_passed, .wait = di_host_wait,                       \
     DI_HOST_OPERATIONS(di_host, di_host_rope_op)
-#define DI_QUEUED_SLOTS                                                                                               \
-    .act_bytes = sizeof(float), .close = di_queued_close, .identity = di_host_identity, .alloc = di_host_alloc,       \
-    .release = di_queued_release, .upload = di_queued_upload, .download = di_queued_download, .place = di_host_place, \
-    .sync = di_queued_sync, .record = di_queued_record, .passed = di_queued_passed, .wait = di_queued_wait,           \
+#define DI_QUEUED_SLOTS                                                                                         \
+    .act_bytes = sizeof(float), .close = di_queued_close, .identity = di_host_identity,                         \
+    .scratch_bytes = di_host_scratch_bytes, .alloc = di_host_alloc, .release = di_queued_release,               \
+    .upload = di_queued_upload, .download = di_queued_download, .place = di_host_place, .sync = di_queued_sync, \
+    .record = di_queued_record, .passed = di_queued_passed, .wait = di_queued_wait,                             \
     DI_HOST_OPERATIONS(di_queued, di_queued_rope)
 
 #endif

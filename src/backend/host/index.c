@@ -151,13 +151,6 @@ static int32_t select_top(const float *values, int32_t n, int32_t k, struct cand
 
 enum { KEYS = 64 }; /* unpacked at a time */
 
-/* Scratch of score_entries: queries, keys, products. */
-static size_t score_floats(const struct di_index_select_args *a)
-{
-    size_t dim = (size_t)a->cache.index_dim, heads = (size_t)a->heads;
-    return heads * dim + KEYS * dim + heads * KEYS;
-}
-
 /* Scores of entries [begin, end) of row i. */
 static void score_entries(const struct di_device *dev, const struct di_index_select_args *a, int64_t i, int32_t begin,
                           int32_t end, float *work, float *scores)
@@ -219,9 +212,10 @@ static void mask_blocks(const struct di_index_select_args *a, int64_t i, float *
 struct select_job {
     struct di_device *dev;
     const struct di_index_select_args *a;
+    int64_t first;           /* row that the tables start with */
     int32_t entries;         /* capacity of a row's scores, a multiple of KEYS */
     int32_t parts;           /* pieces of KEYS entries in a row */
-    float *scores;           /* [n, entries] */
+    float *scores;           /* [rows at a time, entries] */
     struct candidate *heaps; /* one for each member */
     int32_t heap;            /* candidates in each */
 };
@@ -237,11 +231,11 @@ static void score_parts(void *arg, int64_t begin, int64_t end, int32_t member)
     const struct di_index_select_args *a = job->a;
     float *work = (void *)job->dev->member[member];
     for (int64_t at = begin; at < end;) { /* pieces of one row together */
-        int64_t i = at / job->parts, stop = (i + 1) * job->parts < end ? (i + 1) * job->parts : end;
-        int32_t n = visible(a, i), from = (int32_t)(at - i * job->parts) * KEYS;
-        int32_t to = (int32_t)(stop - i * job->parts) * KEYS;
+        int64_t row = at / job->parts, stop = (row + 1) * job->parts < end ? (row + 1) * job->parts : end;
+        int32_t n = visible(a, job->first + row), from = (int32_t)(at - row * job->parts) * KEYS;
+        int32_t to = (int32_t)(stop - row * job->parts) * KEYS;
         if (from < n)
-            score_entries(job->dev, a, i, from, to < n ? to : n, work, job->scores + i * job->entries);
+            score_entries(job->dev, a, job->first + row, from, to < n ? to : n, work, job->scores + row * job->entries);
         at = stop;
     }
 }
@@ -252,8 +246,9 @@ static void select_rows(void *arg, int64_t begin, int64_t end, int32_t member)
     const struct di_index_select_args *a = job->a;
     struct candidate *work = job->heaps + (int64_t)member * job->heap;
     float *block_scores = (void *)job->dev->member[member];
-    for (int64_t i = begin; i < end; i++) {
-        float *scores = job->scores + i * job->entries;
+    for (int64_t row = begin; row < end; row++) {
+        float *scores = job->scores + row * job->entries;
+        int64_t i = job->first + row;
         int32_t n_visible = visible(a, i);
         if (a->scores != NULL)
             for (int32_t j = 0; j < a->score_stride; j++)
@@ -267,21 +262,40 @@ static void select_rows(void *arg, int64_t begin, int64_t end, int32_t member)
     }
 }
 
+/* Rows whose scores are held at a time: 64 MB of them. */
+static int64_t rows_at_a_time(int64_t n, int64_t entries)
+{
+    int64_t most = (16 << 20) / (entries > 0 ? entries : 1);
+    return most < 1 ? 1 : most < n ? most : n;
+}
+
+void di_host_index_bytes(const struct di_device *dev, int32_t n, int64_t entries, int32_t heads, int32_t dim,
+                         int32_t kept, size_t *shared, size_t *member)
+{
+    int64_t rounded = (entries + KEYS - 1) / KEYS * KEYS;
+    size_t work = (size_t)(heads * dim + KEYS * dim + heads * KEYS);
+    *shared = (size_t)(rows_at_a_time(n, rounded) * rounded) * sizeof(float) +
+              (size_t)di_team_size(dev->team) * (size_t)(kept + 1) * sizeof(struct candidate);
+    *member = (work > (size_t)rounded ? work : (size_t)rounded) * sizeof(float);
+}
+
 void di_host_index_select(struct di_device *dev, const struct di_index_select_args *a)
 {
-    int32_t last = 0;
+    int32_t last = 0, kept = a->topk > a->topk_blocks ? a->topk : a->topk_blocks;
     for (int32_t i = 0; i < a->rows.n; i++)
         last = visible(a, i) > last ? visible(a, i) : last;
-    struct select_job job = {.dev = dev, .a = a, .parts = (last + KEYS - 1) / KEYS};
-    job.entries = job.parts * KEYS;
-    job.heap = (a->topk > a->topk_blocks ? a->topk : a->topk_blocks) + 1;
-    size_t score_bytes = (size_t)a->rows.n * (size_t)job.entries * sizeof(float);
-    size_t heaps = (size_t)di_team_size(dev->team) * (size_t)job.heap * sizeof(struct candidate);
-    size_t work = score_floats(a) > (size_t)job.entries ? score_floats(a) : (size_t)job.entries;
-    if (!di_host_reserve(dev, score_bytes + heaps, work * sizeof(float)))
+    struct select_job job = {.dev = dev, .a = a, .parts = (last + KEYS - 1) / KEYS, .heap = kept + 1};
+    size_t shared, member;
+    di_host_index_bytes(dev, a->rows.n, last, a->heads, a->cache.index_dim, kept, &shared, &member);
+    if (!di_host_reserve(dev, shared, member))
         return;
+    job.entries = job.parts * KEYS;
+    int64_t step = rows_at_a_time(a->rows.n, job.entries);
     job.scores = (void *)dev->shared;
-    job.heaps = (void *)(dev->shared + score_bytes);
-    di_host_parallel(dev, (int64_t)a->rows.n * job.parts, score_parts, &job);
-    di_host_elements(dev, a->rows.n, 8 * (int64_t)job.entries, select_rows, &job);
+    job.heaps = (void *)(job.scores + step * job.entries);
+    for (; job.first < a->rows.n; job.first += step) {
+        int64_t rows = a->rows.n - job.first < step ? a->rows.n - job.first : step;
+        di_host_parallel(dev, rows * job.parts, score_parts, &job);
+        di_host_elements(dev, rows, 8 * (int64_t)job.entries, select_rows, &job);
+    }
 }

@@ -204,13 +204,20 @@ static void linear_rows(void *arg, int64_t begin, int64_t end, int32_t member)
     }
 }
 
+size_t di_host_linear_bytes(int64_t inputs, int32_t cols)
+{
+    size_t count = (size_t)inputs;
+    return round64(count * sizeof(struct di_host_input)) + round64(count * sizeof(struct di_host_pair)) +
+           count * di_host_input_bytes(cols);
+}
+
 static void run_linear(struct linear_job *job)
 {
     struct di_device *dev = job->dev;
     int32_t cols = job->weight->cols;
     size_t count = (size_t)job->n * (size_t)job->groups, table = round64(count * sizeof(struct di_host_input));
     size_t pairs = round64(count * sizeof(struct di_host_pair));
-    if (!di_host_reserve(dev, table + pairs + count * di_host_input_bytes(cols), dev->k->product_bytes(cols, job->n)))
+    if (!di_host_reserve(dev, di_host_linear_bytes((int64_t)count, cols), dev->k->product_bytes(cols, job->n)))
         return;
     job->inputs = (void *)dev->shared;
     job->pairs = (void *)(dev->shared + table);

@@ -10,8 +10,7 @@
 
 /* For loops over independent elements: also compiled for AVX2 with FMA, taken where the processor has them. C's fmaf gives the
  * bits of the instruction, and nothing here is a sum that a compiler may reorder, so both give the same bits. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
-    !defined(DI_SANITIZED)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(DI_SANITIZED)
 #define DI_VECTOR __attribute__((target_clones("default", "arch=x86-64-v3")))
 #else
 #define DI_VECTOR

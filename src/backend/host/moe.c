@@ -100,32 +100,47 @@ static size_t align64(size_t bytes)
     return (bytes + 63) & ~(size_t)63;
 }
 
+enum { TABLES = 9 };
+
+static void table_sizes(size_t slots, size_t dim, size_t inner, size_t n_experts, size_t sizes[TABLES])
+{
+    const size_t all[TABLES] = {slots * sizeof(int32_t),
+                                slots * sizeof(struct group),
+                                (slots + 1) * sizeof(int64_t),
+                                slots * inner * sizeof(float),
+                                slots * inner * sizeof(float),
+                                slots * sizeof(struct di_host_input),
+                                2 * slots * sizeof(struct di_host_pair),
+                                n_experts * sizeof(int32_t),
+                                slots * di_host_input_bytes((int32_t)(dim > inner ? dim : inner))};
+    for (int32_t i = 0; i < TABLES; i++)
+        sizes[i] = align64(all[i]);
+}
+
+size_t di_host_experts_bytes(int64_t slots, int32_t dim, int32_t inner, int32_t n_experts)
+{
+    size_t sizes[TABLES], total = 0;
+    table_sizes((size_t)slots, (size_t)dim, (size_t)inner, (size_t)n_experts, sizes);
+    for (int32_t i = 0; i < TABLES; i++)
+        total += sizes[i];
+    return total;
+}
+
 /* Lays the job's tables into the device's shared scratch. */
 static bool experts_reserve(struct experts_job *job, int32_t n_experts)
 {
     struct di_device *dev = job->dev;
-    size_t slots = (size_t)job->slots, inner = (size_t)job->inner;
     int32_t widest = job->dim > job->inner ? job->dim : job->inner;
-    size_t room = di_host_input_bytes(widest);
-    size_t sizes[] = {slots * sizeof *job->order,
-                      slots * sizeof *job->groups,
-                      (slots + 1) * sizeof *job->start,
-                      slots * inner * sizeof(float),
-                      slots * inner * sizeof(float),
-                      slots * sizeof *job->inputs,
-                      2 * slots * sizeof *job->pairs,
-                      (size_t)n_experts * sizeof *job->place,
-                      slots * room};
-    void *at[9];
-    size_t total = 0;
-    for (int32_t i = 0; i < 9; i++)
-        total += align64(sizes[i]);
-    if (!di_host_reserve(dev, total, dev->k->product_bytes(widest, job->slots < CAPACITY ? job->slots : CAPACITY)))
+    size_t sizes[TABLES];
+    void *at[TABLES];
+    table_sizes((size_t)job->slots, (size_t)job->dim, (size_t)job->inner, (size_t)n_experts, sizes);
+    if (!di_host_reserve(dev, di_host_experts_bytes(job->slots, job->dim, job->inner, n_experts),
+                         dev->k->product_bytes(widest, job->slots < CAPACITY ? job->slots : CAPACITY)))
         return false;
     unsigned char *next = dev->shared;
-    for (int32_t i = 0; i < 9; i++) {
+    for (int32_t i = 0; i < TABLES; i++) {
         at[i] = next;
-        next += align64(sizes[i]);
+        next += sizes[i];
     }
     job->order = at[0];
     job->groups = at[1];
