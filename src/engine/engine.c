@@ -73,6 +73,13 @@ static di_status load_tokenizer(struct di_engine *e, const char *folder, struct 
     return DI_OK;
 }
 
+enum { ROUNDING_BYTES = 256 * 1024 }; /* stacks, and what buffers take beyond their size: whole pages */
+
+static uint64_t token_map_bytes(const struct di_engine *e)
+{
+    return e->token_map != NULL ? (uint64_t)e->config->vocab_size * sizeof *e->token_map : 0;
+}
+
 static di_status set_limits(struct di_engine *e, const di_options *options, struct di_error *err)
 {
     int64_t context = e->config->max_position_embeddings, wanted = di_options_int(options, "max-model-len");
@@ -94,7 +101,10 @@ static di_status load(struct di_engine *e, const char *folder, const di_options 
     DI_TRY(open_device(e, options, err));
     DI_TRY(di_weights_bind(e->ckpt, &e->plan, e->ops, e->dev, &e->weights, err));
     di_cache_layout_make(e->config, &e->plan, e->kv_quant, &e->layout);
-    return load_tokenizer(e, folder, err);
+    DI_TRY(load_tokenizer(e, folder, err));
+    uint64_t held = di_engine_anonymous_memory(), map = token_map_bytes(e);
+    e->process_bytes = (held > map ? held - map : 0) + ROUNDING_BYTES;
+    return DI_OK;
 }
 
 di_status di_engine_load(const char *model, const di_options *options, struct di_engine **out, struct di_error *err)
@@ -125,7 +135,6 @@ di_status di_engine_load(const char *model, const di_options *options, struct di
 void di_engine_memory_plan(const struct di_engine *e, struct di_memory_term out[DI_MEMORY_TERMS])
 {
     int64_t pages = (e->max_model_len + DI_PAGE_TOKENS - 1) / DI_PAGE_TOKENS;
-    uint64_t token_map = e->token_map != NULL ? (uint64_t)e->config->vocab_size * sizeof(int32_t) : 0;
     out[0] = (struct di_memory_term){"weights", "mapped from the checkpoint, used in place",
                                      di_st_total_bytes(di_checkpoint_tensors(e->ckpt)), false};
     out[1] = (struct di_memory_term){"kv-pages", "global KV and index keys for max-model-len tokens",
@@ -134,15 +143,31 @@ void di_engine_memory_plan(const struct di_engine *e, struct di_memory_term out[
                                      di_cache_private_bytes(&e->layout), true};
     out[3] = (struct di_memory_term){"workspace", "activations of one step of max-batched-tokens rows",
                                      di_model_workspace_bytes(e->config, e->ops->act_bytes, e->max_rows, 1), true};
-    out[4] = (struct di_memory_term){"token-map", "compressed token ids of Engram", token_map, true};
+    out[4] = (struct di_memory_term){"token-map", "compressed token ids of Engram", token_map_bytes(e), true};
     out[5] = (struct di_memory_term){"scratch", "what operations work in, of one step of max-batched-tokens rows",
                                      e->ops->scratch_bytes(e->dev, e->config, e->max_rows, e->max_model_len), true};
+    out[6] = (struct di_memory_term){
+        "process", "tokenizer, tensor directory, runtime: what the process held once loaded, and 256 KiB",
+        e->process_bytes, true};
 }
 
 uint64_t di_engine_physical_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
     return pages > 0 && page_size > 0 ? (uint64_t)pages * (uint64_t)page_size : 0;
+}
+
+uint64_t di_engine_anonymous_memory(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    unsigned long long size, resident = 0, shared = 0; /* pages; shared: of files or of shared memory */
+    if (f == NULL)
+        return 0;
+    if (fscanf(f, "%llu %llu %llu", &size, &resident, &shared) != 3)
+        resident = shared = 0;
+    fclose(f);
+    long page_size = sysconf(_SC_PAGESIZE);
+    return resident > shared && page_size > 0 ? (resident - shared) * (uint64_t)page_size : 0;
 }
 
 /* Refuses what cannot fit before anything large is allocated, naming the largest term. */

@@ -27,7 +27,8 @@ struct di_engine {
     di_tokenizer *tokenizer;
     int32_t *token_map; /* [vocab], NULL without Engram */
     int64_t max_model_len;
-    int32_t max_rows; /* of a step */
+    int32_t max_rows;       /* of a step */
+    uint64_t process_bytes; /* anonymous memory of the process once the model was loaded, the token map apart */
     struct di_cache_layout layout;
     char identity[128];
     struct di_session *session; /* after di_engine_start */
@@ -45,9 +46,10 @@ struct di_memory_term {
     uint64_t bytes;
     bool allocated; /* memory of our own; false: mapped from the checkpoint */
 };
-enum { DI_MEMORY_TERMS = 6 };
-/* Bytes of memory of this machine; 0 where the system does not say. */
+enum { DI_MEMORY_TERMS = 7 };
+/* Bytes of memory of this machine, and of anonymous memory that this process holds now; 0 where the system does not say. */
 uint64_t di_engine_physical_memory(void);
+uint64_t di_engine_anonymous_memory(void);
 void di_engine_memory_plan(const struct di_engine *engine, struct di_memory_term out[DI_MEMORY_TERMS]);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "backend/host/stream.h"
 #include "base/mem.h"
 
 /* Device memory is mapped, so that large caches cost nothing until written; the length sits in front. */
@@ -170,7 +171,8 @@ uint64_t di_host_scratch_bytes(const struct di_device *dev, const struct di_conf
     member = larger(member, di_host_attention_bytes(c->num_attention_heads, c->head_dim));
     size_t products = (size_t)max_rows *
                       larger((size_t)c->n_routed_experts, (2 + (size_t)c->hc_mult) * (size_t)c->hc_mult);
-    return larger(shared, index) + (size_t)di_team_size(dev->team) * member + products * sizeof(float);
+    return larger(shared, index) + (size_t)di_team_size(dev->team) * member + products * sizeof(float) +
+           (dev->stream != NULL ? DI_STREAM_BYTES : 0);
 }
 
 void di_host_identity(const struct di_device *dev, char *text, size_t size)

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 
-enum { RING = 256 * 1024, HEADER = 64, MIN_SPINS = 20, MAX_SPINS = 2000 };
+enum { RING = DI_STREAM_BYTES, HEADER = 64, MIN_SPINS = 20, MAX_SPINS = 2000 };
 
 struct record {
     void (*fn)(void *user, const void *args); /* NULL: the rest of the ring is left out */

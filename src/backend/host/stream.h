@@ -17,6 +17,8 @@
 
 #include "base/error.h"
 
+enum { DI_STREAM_BYTES = 256 * 1024 }; /* of the ring */
+
 struct di_stream;
 
 /* `enter` runs first on the new thread; NULL for none. */

@@ -12,7 +12,9 @@
 
 #include "base/mem.h"
 #include "base/options.h"
+#include "deepinfer/deepinfer.h"
 #include "engine/engine.h"
+#include "engine/generate.h"
 #include "model/forward.h"
 
 enum { SEQUENCES = 4, LENGTH = 150, ROWS = 160, LOOK = 8 };
@@ -164,9 +166,43 @@ static void warm_steps_allocate_nothing(void **state)
     close_bench(&b);
 }
 
+/* What the memory plan states covers what the process holds, here where it is no more than what one sequence needs. */
+static void memory_stays_within_the_plan(void **state)
+{
+    (void)state;
+#ifdef DI_SANITIZED
+    skip(); /* the sanitizer's own memory is in no plan */
+#endif
+    struct di_error err = {0};
+    struct di_engine *e = NULL;
+    di_options *options = NULL;
+    assert_int_equal(di_options_create(&options, &err), DI_OK);
+    assert_int_equal(di_options_set(options, "threads", "2", &err), DI_OK);
+    assert_int_equal(di_options_set(options, "max-model-len", "1024", &err), DI_OK);
+    assert_int_equal(di_engine_load(DI_SOURCE_DIR "/models/tiny", options, &e, &err), DI_OK);
+    di_options_free(options);
+    struct di_memory_term terms[DI_MEMORY_TERMS];
+    di_engine_memory_plan(e, terms);
+    uint64_t stated = 0, before = di_engine_anonymous_memory();
+    for (int i = 0; i < DI_MEMORY_TERMS; i++)
+        stated += terms[i].allocated ? terms[i].bytes : 0;
+    assert_true(before > 0);
+    assert_int_equal(di_engine_start(e, &err), DI_OK);
+    int32_t ids[1000];
+    for (int i = 0; i < 1000; i++)
+        ids[i] = (int32_t)((uint32_t)i * 104729U % (uint32_t)e->config->vocab_size);
+    struct di_sampling_params params = {.temperature = 1, .max_tokens = 8, .ignore_eos = true};
+    struct di_generation result;
+    assert_int_equal(di_generate_run(e, ids, 1000, &params, NULL, NULL, &result, &err), DI_OK);
+    uint64_t held = di_engine_anonymous_memory();
+    assert_in_range(held, before + 1, stated);
+    di_engine_close(e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_stays_within_the_plan), /* first: freed memory of other tests would count as held */
         cmocka_unit_test(logits_do_not_depend_on_chunks_or_companions),
         cmocka_unit_test(warm_steps_allocate_nothing),
     };
