@@ -18,6 +18,7 @@ static const double slice_seconds = 0.05;
 
 struct options {
     const char *backend, *filter;
+    const char *cpu_isa;
     int mode; /* index into bench_modes */
     int32_t threads, rounds;
     double gigabytes;
@@ -38,8 +39,8 @@ static void usage(FILE *to)
     fprintf(to, "usage: deepinfer-bench-kernels [--backend NAME] [--mode");
     for (int i = 0; i < (int)BENCH_MODES; i++)
         fprintf(to, "%c%s", i == 0 ? ' ' : '|', bench_modes[i].name);
-    fprintf(to, "] [--threads N] [--rounds N] [--filter SUBSTRING]\n"
-                "       [--gigabytes G] [--heavy-tails] [--json]\n");
+    fprintf(to, "] [--cpu-isa NAME] [--threads N] [--rounds N]\n"
+                "       [--filter SUBSTRING] [--gigabytes G] [--heavy-tails] [--json]\n");
 }
 
 static _Noreturn void refuse(const char *option, const char *value)
@@ -62,6 +63,7 @@ static struct options parse(int argc, char **argv)
     static const struct option known[] = {
         {"backend", required_argument, NULL, 'b'},
         {"mode", required_argument, NULL, 'm'},
+        {"cpu-isa", required_argument, NULL, 'a'},
         {"threads", required_argument, NULL, 't'},
         {"rounds", required_argument, NULL, 'r'},
         {"filter", required_argument, NULL, 'f'},
@@ -82,6 +84,9 @@ static struct options parse(int argc, char **argv)
             o.mode = bench_mode_index(optarg);
             if (o.mode < 0)
                 refuse("mode", optarg);
+            break;
+        case 'a':
+            o.cpu_isa = optarg;
             break;
         case 't':
             o.threads = (int32_t)number("threads", optarg, 0, 1024);
@@ -249,7 +254,7 @@ int main(int argc, char **argv)
     const struct options o = parse(argc, argv);
     struct bench b = {
         .gigabytes = o.gigabytes, .heavy_tails = o.heavy_tails, .random = {1}, .pool = {.format = DI_FMT_COUNT}};
-    struct di_device_options device = {.mode = bench_modes[o.mode].mode, .threads = o.threads};
+    struct di_device_options device = {.mode = bench_modes[o.mode].mode, .threads = o.threads, .cpu_isa = o.cpu_isa};
     struct bench_limits *limits = NULL;
     struct di_error err = {0};
     char identity[128];
