@@ -27,7 +27,7 @@ def check(folder: Path) -> bool:
     model.record = {}
     ids = torch.from_numpy(golden["input_ids"].astype(np.int64)).unsqueeze(0)
     with torch.no_grad():
-        logits = model(ids)[0][0]
+        logits = model.head(model(ids)[0])
     where = torch.from_numpy(golden["positions"].astype(np.int64))
     ok = True
     for i in range(model.cfg.num_hidden_layers):

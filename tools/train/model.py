@@ -124,7 +124,7 @@ def token_map(tokenizer) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Pieces.
+# Pieces. Rows are flat: [N, ...] with N = sequences * length, so that the shapes of a run stay the same at every length.
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
@@ -149,10 +149,10 @@ def inv_freq(cfg: Config, compress: bool) -> torch.Tensor:
 
 
 def rotate(x: torch.Tensor, angles: torch.Tensor, sign: float = 1.0) -> torch.Tensor:
-    """Interleaved rotation of the last dims of x [B, T, D] or [B, T, H, D]; angles [T, rope / 2]."""
+    """Interleaved rotation of the last dims of x [N, D] or [N, H, D]; angles [N, rope / 2]."""
     rope = 2 * angles.shape[-1]
     keep, turn = x[..., :-rope].float(), x[..., -rope:].float()
-    if x.dim() == 4:
+    if x.dim() == 3:
         angles = angles.unsqueeze(1)
     a, b = turn[..., 0::2], turn[..., 1::2]
     cos, sin = angles.cos(), angles.sin() * sign
@@ -175,6 +175,144 @@ def sinkhorn(c: torch.Tensor, iters: int, eps: float) -> torch.Tensor:
     return c
 
 
+@dataclass(frozen=True)
+class Quant:
+    """Which values are quantised (straight-through)."""
+
+    weights: bool = False
+    act: bool = False  # activations in front of quantised weights
+    kv: bool = False  # window KV, compressed KV, index queries and keys
+
+
+def fp8_linear(x: torch.Tensor, w: torch.Tensor, q: Quant) -> torch.Tensor:
+    if q.weights:
+        w = quant.ste(w, quant.fp8_block)
+    if q.act:
+        x = quant.ste(x, quant.act8)
+    return F.linear(x, w.to(x.dtype))
+
+
+def swiglu(g: torch.Tensor, u: torch.Tensor, limit: float) -> torch.Tensor:
+    return F.silu(g.float().clamp(max=limit)) * u.float().clamp(-limit, limit)
+
+
+def hc_mix(x, fn, scale, base, hc: int, iters: int, eps: float, norm_eps: float):
+    """Coefficients of a site (section 5): pre [N, hc], post [N, hc], comb [N, hc, hc]."""
+    v = x.flatten(-2)
+    m = F.linear(v * torch.rsqrt(v.pow(2).mean(-1, keepdim=True) + norm_eps), fn)
+    pre = torch.sigmoid(m[..., :hc] * scale[0] + base[:hc]) + eps
+    post = 2 * torch.sigmoid(m[..., hc : 2 * hc] * scale[1] + base[hc : 2 * hc])
+    comb = (m[..., 2 * hc :] * scale[2] + base[2 * hc :]).unflatten(-1, (hc, hc))
+    return pre, post, sinkhorn(comb, iters, eps)
+
+
+def collapse(x: torch.Tensor, pre: torch.Tensor, norm: torch.Tensor, eps: float, dtype: torch.dtype):
+    """The streams collapsed, and normed."""
+    h = (pre.unsqueeze(-1) * x).sum(1)
+    return h, rms_norm(h, norm, eps).to(dtype)
+
+
+def expand(o: torch.Tensor, x: torch.Tensor, post: torch.Tensor, comb: torch.Tensor) -> torch.Tensor:
+    mixed = (comb.unsqueeze(-1) * x.unsqueeze(2)).sum(1)
+    return mixed + post.unsqueeze(-1) * o.float().unsqueeze(1)
+
+
+def engram_mix(x, rows, table, wkv, q_weight, k_weight, eps: float, dtype: torch.dtype, q: Quant):
+    """Section 12."""
+    hc, dim = q_weight.shape
+    if q.weights:
+        table = quant.ste(table, quant.fp8_rows)
+    kv = fp8_linear(F.embedding(rows, table).flatten(-2).to(dtype), wkv, q).unflatten(-1, (hc + 1, dim)).float()
+    key, value = kv[..., :-1, :], kv[..., -1:, :]
+    dot = (rms_norm(x, q_weight, eps) * rms_norm(key, k_weight, eps)).sum(-1) * dim**-0.5
+    gate = torch.sigmoid(torch.copysign(dot.abs().clamp_min(1e-6).sqrt(), dot))
+    return x + gate.unsqueeze(-1) * value
+
+
+def moe(x, gate, bias, experts, shared, topk: int, scaling: float, limit: float, q: Quant):
+    """Section 11. Returns the output, the share of the rows that each expert got, the scores with their bias, the experts chosen and their
+    weights."""
+    score = F.softplus(F.linear(x.float(), gate)).sqrt()
+    biased = score.detach() + bias
+    chosen = torch.topk(biased, topk, -1).indices
+    w = score.gather(-1, chosen)
+    w = w / (w.sum(-1, keepdim=True) + 1e-20) * scaling
+    weights = torch.zeros_like(score).scatter(-1, chosen, w)
+    w1, w3, w2 = (quant.ste(v, quant.fp4_rows) if q.weights else v for v in experts)
+    e, inner, d = w1.shape
+    xq = quant.ste(x, quant.act8) if q.act else x
+    g = F.linear(xq, w1.reshape(e * inner, d).to(x.dtype)).unflatten(-1, (e, inner))
+    u = F.linear(xq, w3.reshape(e * inner, d).to(x.dtype)).unflatten(-1, (e, inner))
+    h = (swiglu(g, u, limit) * weights.unsqueeze(-1)).to(x.dtype)
+    h = quant.ste(h, quant.act8) if q.act else h
+    routed = F.linear(h.flatten(-2), w2.permute(1, 0, 2).reshape(d, e * inner).to(x.dtype))
+    s1, s3, s2 = shared
+    s = swiglu(fp8_linear(x, s1, q), fp8_linear(x, s3, q), limit).to(x.dtype)
+    return routed + fp8_linear(s, s2, q), (weights > 0).float().mean(0), biased, chosen, w
+
+
+def attention_inputs(x, wq_a, q_norm, wq_b, wkv, kv_norm, angles, heads: int, eps: float, q: Quant):
+    """Query residual, rotated queries [N, H, D] and window KV [N, D] (section 7)."""
+    qr = rms_norm(fp8_linear(x, wq_a, q), q_norm, eps).to(x.dtype)
+    query = rotate(fp8_linear(qr, wq_b, q).unflatten(-1, (heads, -1)), angles).to(x.dtype)
+    kv = rms_norm(fp8_linear(x, wkv, q), kv_norm, eps).to(x.dtype)
+    kv = rotate(kv, angles).to(x.dtype)
+    return qr, query, quant.ste(kv, quant.act8) if q.kv else kv
+
+
+def attention_output(o, wo_a, wo_b, angles, groups: int, q: Quant) -> torch.Tensor:
+    """o [N, H, D] rotated back and projected."""
+    o = rotate(o, angles, -1.0).to(o.dtype).unflatten(1, (groups, -1)).flatten(2)
+    if q.weights:
+        wo_a = quant.ste(wo_a, quant.fp8_block)
+    low = torch.einsum("ngk,grk->ngr", o, wo_a.to(o.dtype).unflatten(0, (groups, -1)))
+    return fp8_linear(low.flatten(1), wo_b, q)
+
+
+PARTS = ["hc_mix", "collapse", "expand", "engram_mix", "moe", "attention_inputs", "attention_output"]
+
+
+def compile_parts() -> None:
+    """Every piece becomes a few kernels. Compiling the whole model, layer behind layer, takes longer than it saves."""
+    import torch._dynamo
+
+    torch._dynamo.config.cache_size_limit = 64
+    for name in PARTS:
+        globals()[name] = torch.compile(globals()[name], dynamic=False)
+
+
+class FlexAttention:
+    """Dense attention over the window and all visible compressed entries without a score matrix in memory."""
+
+    def __init__(self) -> None:
+        from torch.nn.attention import flex_attention as flex
+
+        self.flex = flex
+        self.run = torch.compile(flex.flex_attention, dynamic=False)
+        self.masks: dict = {}
+
+    def mask(self, length: int, entries: int, ratio: int, window: int, device):
+        key = (length, entries, ratio)
+        if key not in self.masks:
+
+            def visible(b, h, i, j):
+                back = i - j
+                entry = j - length
+                near = (j < length) & (back >= 0) & (back < window)
+                return near | ((j >= length) & (entry < (i + 1) // max(ratio, 1)))
+
+            self.masks[key] = self.flex.create_block_mask(visible, None, None, length, length + entries, device=device)
+        return self.masks[key]
+
+    def __call__(self, q, kv, sink, length: int, ratio: int, window: int) -> torch.Tensor:
+        """q [B, T, H, D], kv [B, T + S, D], sink [H]."""
+        q, kv = q.transpose(1, 2).contiguous(), kv.unsqueeze(1).contiguous()
+        mask = self.mask(length, kv.shape[2] - length, ratio, window, q.device)
+        o, lse = self.run(q, kv, kv, block_mask=mask, scale=q.shape[-1] ** -0.5, enable_gqa=True, return_lse=True)
+        # the sink enlarges the denominator only
+        return (o * torch.sigmoid(lse - sink.view(1, -1, 1)).unsqueeze(-1).to(o.dtype)).transpose(1, 2)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The model.
 
@@ -184,10 +322,10 @@ class Backbone(nn.Module):
         super().__init__()
         self.cfg = cfg
         self.sparse = False  # select compressed entries as the released model does
-        self.weight_quant = False  # straight-through quantisation of weights
-        self.act_quant = False  # ... of the activations in front of quantised weights
-        self.kv_quant = False  # ... of window KV, compressed KV, index queries and keys
-        self.dropout = 0.0
+        self.quant = Quant()
+        self.dtype = torch.float32  # of activations inside a sublayer; streams are float32
+        self.flex: FlexAttention | None = None  # for dense attention
+        self.index_loss: list[torch.Tensor] | None = None  # if wanted: of every index source, see train_index
         self.record: dict[str, torch.Tensor] | None = None  # inner tensors by the names of docs/trace.md, if wanted
         self.params = nn.ParameterDict()
         self._build()
@@ -259,37 +397,15 @@ class Backbone(nn.Module):
             for w, shape, std in (("w1", (inner, d), d**-0.5), ("w3", (inner, d), d**-0.5), ("w2", (d, inner), 0.3 * inner**-0.5)):
                 self._add(n + f"ffn.shared_experts.{w}.weight", *shape, std=std)
 
-    # -- linear layers ------------------------------------------------------------------------------------------------
+    def keep(self, name: str, value: torch.Tensor) -> None:
+        """Records one tensor; the batch is one sequence then."""
+        if self.record is not None:
+            self.record[name] = value.detach()
 
-    def lin(self, x: torch.Tensor, name: str, act: bool = True) -> torch.Tensor:
-        """A product with an FP8 weight; act: the activation in front of it is quantised too."""
-        w = self.p(name)
-        if self.weight_quant:
-            w = quant.ste(w, quant.fp8_block)
-        if self.act_quant and act:
-            x = quant.ste(x, quant.act8)
-        return F.linear(x, w)
-
-    def plain(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        return F.linear(x, self.p(name))
-
-    def drop(self, x: torch.Tensor) -> torch.Tensor:
-        return F.dropout(x, self.dropout, self.training) if self.dropout else x
-
-    # -- sections 5, 12, 11 -------------------------------------------------------------------------------------------
-
-    def mixes(self, x: torch.Tensor, name: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        c, hc = self.cfg, self.cfg.hc_mult
-        with torch.autocast(x.device.type, enabled=False):
-            v = x.float().flatten(-2)
-            m = F.linear(v * torch.rsqrt(v.pow(2).mean(-1, keepdim=True) + c.rms_norm_eps), self.p(name + "_fn"))
-            scale, base = self.p(name + "_scale"), self.p(name + "_base")
-            pre = torch.sigmoid(m[..., :hc] * scale[0] + base[:hc]) + c.hc_eps
-            post = 2 * torch.sigmoid(m[..., hc : 2 * hc] * scale[1] + base[hc : 2 * hc])
-            comb = (m[..., 2 * hc :] * scale[2] + base[2 * hc :]).unflatten(-1, (hc, hc))
-            return pre, post, sinkhorn(comb, c.hc_sinkhorn_iters, c.hc_eps)
+    # -- section 13 ---------------------------------------------------------------------------------------------------
 
     def engram_ids(self, ids: torch.Tensor, table: int) -> torch.Tensor:
+        """Row ids [N, columns] of token ids [B, T]."""
         c = self.cfg
         comp, pad = self.tokens[ids], self.tokens[c.engram_pad_token_id]
         m = getattr(self, f"engram_multipliers_{table}")
@@ -301,95 +417,52 @@ class Backbone(nn.Module):
             for h in range(c.engram_n_heads):
                 k = (shift - 1) * c.engram_n_heads + h
                 out.append(roll % primes[k] + offsets[k])
-        return torch.stack(out, -1)
-
-    def engram(self, x: torch.Tensor, ids: torch.Tensor, i: int) -> torch.Tensor:
-        c, n = self.cfg, f"layers.{i}.engram."
-        rows = self.engram_ids(ids, c.engram_layer_ids.index(i))
-        table = self.p(n + "embed.weight")
-        if self.weight_quant:
-            table = quant.ste(table, quant.fp8_rows)
-        kv = self.lin(F.embedding(rows, table).flatten(-2), n + "wkv.weight").unflatten(-1, (c.hc_mult + 1, c.hidden_size))
-        key, value = kv[..., :-1, :].float(), kv[..., -1:, :].float()
-        x32 = x.float()
-        dot = (rms_norm(x32, self.p(n + "q_weight"), c.rms_norm_eps) * rms_norm(key, self.p(n + "k_weight"), c.rms_norm_eps)).sum(-1)
-        dot = dot * c.hidden_size**-0.5
-        gate = torch.sigmoid(torch.copysign(dot.abs().clamp_min(1e-6).sqrt(), dot))
-        return (x32 + gate.unsqueeze(-1) * value).to(x.dtype)
-
-    def moe(self, x: torch.Tensor, i: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Output, and the share of the tokens that each expert got."""
-        c, n = self.cfg, f"layers.{i}.ffn."
-        with torch.autocast(x.device.type, enabled=False):
-            z = F.linear(x.float(), self.p(n + "gate.weight").float())
-            score = F.softplus(z).sqrt()
-            biased = score + self.p(n + "gate.bias")
-            chosen = top(biased, c.num_experts_per_tok)[1]
-            w = score.gather(-1, chosen)
-            w = w / (w.sum(-1, keepdim=True) + 1e-20) * c.routed_scaling_factor
-            weights = torch.zeros_like(score).scatter(-1, chosen, w)
-            load = (weights > 0).float().mean((0, 1)).detach()
-            if self.record is not None:
-                two = biased.topk(min(c.num_experts_per_tok + 1, c.n_routed_experts), -1).values
-                self.keep(f"layers.{i}.router.indices", chosen.int())
-                self.keep(f"layers.{i}.router.weights", w)
-                self.keep(f"layers.{i}.router.margin", two[..., -2] - two[..., -1])
-        xq = quant.ste(x, quant.act8) if self.act_quant else x
-        w1, w3, w2 = (self.p(n + f"experts.{k}") for k in ("w1", "w3", "w2"))
-        if self.weight_quant:
-            w1, w3, w2 = (quant.ste(v, quant.fp4_rows) for v in (w1, w3, w2))
-        e, inner, d = w1.shape
-        g = F.linear(xq, w1.reshape(e * inner, d)).unflatten(-1, (e, inner))
-        u = F.linear(xq, w3.reshape(e * inner, d)).unflatten(-1, (e, inner))
-        h = self.swiglu(g, u) * weights.unsqueeze(-1)
-        h = quant.ste(h.to(x.dtype), quant.act8) if self.act_quant else h.to(x.dtype)
-        routed = F.linear(h.flatten(-2), w2.permute(1, 0, 2).reshape(d, e * inner))
-        s = self.swiglu(self.lin(x, n + "shared_experts.w1.weight"), self.lin(x, n + "shared_experts.w3.weight"))
-        return routed + self.lin(s.to(x.dtype), n + "shared_experts.w2.weight"), load
-
-    def keep(self, name: str, value: torch.Tensor) -> None:
-        """Records one tensor of the first sequence."""
-        if self.record is not None:
-            self.record[name] = value[0].detach()
-
-    def swiglu(self, g: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-        limit = self.cfg.swiglu_limit
-        return F.silu(g.float().clamp(max=limit)) * u.float().clamp(-limit, limit)
+        return torch.stack(out, -1).flatten(0, 1)
 
     # -- sections 7 to 9 ----------------------------------------------------------------------------------------------
 
-    def compress(self, x: torch.Tensor, i: int, shared: dict) -> None:
+    def compress(self, x: torch.Tensor, i: int, shape: tuple[int, int], shared: dict) -> None:
+        """Compressed KV [B, S, D] of a source and, where somebody selects, its index keys [B, S, d]."""
         c, n, r = self.cfg, f"layers.{i}.attn.", self.cfg.compress_ratios[i]
-        value = self.plain(x, n + "compressor.wkv.weight")
+        x = x.unflatten(0, shape)
+        value = F.linear(x, self.p(n + "compressor.wkv.weight").to(x.dtype))
         if r > 1:
-            gate = self.plain(x, n + "compressor.wgate.weight")
-            groups = x.shape[1] // r
+            gate = F.linear(x, self.p(n + "compressor.wgate.weight").to(x.dtype))
+            groups = shape[1] // r
             value = value[:, : groups * r].unflatten(1, (groups, r)).float()
             gate = gate[:, : groups * r].unflatten(1, (groups, r)).float()
             value = (gate.softmax(2) * value).sum(2)
         latent = rms_norm(value, self.p(n + "compressor.norm.weight"), c.rms_norm_eps).to(x.dtype)
         angles = (torch.arange(latent.shape[1], device=x.device) * r).float().unsqueeze(-1) * self.freq_compress
-        kv = rotate(latent, angles).to(x.dtype)
-        shared["kv"] = quant.ste(kv, quant.kv_fp4) if self.kv_quant else kv
-        self.keep(f"layers.{i}.compressed.latent", latent)
-        self.keep(f"layers.{i}.compressed.kv", shared["kv"])
-        key = rms_norm(self.plain(latent, n + "indexer.wk.weight"), self.p(n + "indexer.k_norm.weight"), c.rms_norm_eps)
-        key = rotate(key, angles)
-        shared["key"] = quant.ste(key, quant.index_fp4) if self.kv_quant else key
-        self.keep(f"layers.{i}.compressed.index_key", shared["key"])
+        angles = angles.repeat(shape[0], 1)
+        kv = rotate(latent.flatten(0, 1), angles).to(x.dtype).unflatten(0, latent.shape[:2])
+        shared["kv"] = quant.ste(kv, quant.kv_fp4) if self.quant.kv else kv
+        self.keep(f"layers.{i}.compressed.latent", latent[0])
+        self.keep(f"layers.{i}.compressed.kv", shared["kv"][0])
+        if self.sparse or self.index_loss is not None:
+            key = F.linear(latent.detach(), self.p(n + "indexer.wk.weight").to(x.dtype))
+            key = rms_norm(key, self.p(n + "indexer.k_norm.weight"), c.rms_norm_eps)
+            key = rotate(key.flatten(0, 1), angles).unflatten(0, latent.shape[:2])
+            shared["key"] = quant.ste(key, quant.index_fp4) if self.quant.kv else key
+            self.keep(f"layers.{i}.compressed.index_key", shared["key"][0])
 
-    def select(self, x: torch.Tensor, qr: torch.Tensor, i: int, visible: torch.Tensor, shared: dict) -> torch.Tensor:
-        """Mask of the selected entries [B, T, S]; also publishes the candidate mask."""
+    def index_scores(self, x, qr, i: int, visible, shape: tuple[int, int], shared: dict) -> torch.Tensor:
+        """Scores [B, T, S], -inf where not visible. The indexer learns from its own loss only: its inputs are detached."""
         c, n = self.cfg, f"layers.{i}.attn.indexer."
-        q = self.lin(qr, n + "wq_b.weight").unflatten(-1, (c.index_n_heads, c.index_head_dim))
-        angles = torch.arange(x.shape[1], device=x.device).float().unsqueeze(-1) * self.freq_compress
+        q = fp8_linear(qr.detach(), self.p(n + "wq_b.weight"), self.quant).unflatten(-1, (c.index_n_heads, c.index_head_dim))
+        angles = (torch.arange(shape[1], device=x.device).float().unsqueeze(-1) * self.freq_compress).repeat(shape[0], 1)
         q = rotate(q, angles)
-        if self.kv_quant:
+        if self.quant.kv:
             q = quant.ste(q, quant.index_fp4)
-        w = self.plain(x, n + "weights_proj.weight").float()
-        dots = torch.einsum("bthd,bsd->bths", q.float(), shared["key"].float()).relu()
-        score = (dots * w.unsqueeze(-1)).sum(2) * (c.index_head_dim * c.index_n_heads) ** -0.5
-        score = score.masked_fill(~visible, -math.inf)
+        w = F.linear(x.detach(), self.p(n + "weights_proj.weight").to(x.dtype)).float().unflatten(0, shape)
+        q = q.to(self.dtype).unflatten(0, shape)
+        dots = torch.einsum("bthd,bsd->bhts", q, shared["key"].to(self.dtype)).relu()
+        score = torch.einsum("bhts,bth->bts", dots, w.to(dots.dtype)).float() * (c.index_head_dim * c.index_n_heads) ** -0.5
+        return score.masked_fill(~visible, -math.inf)
+
+    def select(self, score: torch.Tensor, i: int, visible: torch.Tensor, shared: dict) -> torch.Tensor:
+        """Mask of the selected entries [B, T, S]; also publishes the candidate mask."""
+        c = self.cfg
         if i == c.candidate_source_layer_id:
             size, s = c.candidate_block_size, score.shape[-1]
             blocks = F.pad(score, (0, -s % size), value=-math.inf).unflatten(-1, (-1, size)).amax(-1)
@@ -409,78 +482,126 @@ class Backbone(nn.Module):
             last = torch.iinfo(torch.int32).max
             ids = torch.where(values > -math.inf, indices, last).sort(-1).values
             ids = F.pad(ids, (0, c.index_topk - ids.shape[-1]), value=last)
-            self.keep(f"layers.{i}.index.topk", torch.where(ids == last, -1, ids).int())
-            self.keep(f"layers.{i}.index.margin", gap)
+            self.keep(f"layers.{i}.index.topk", torch.where(ids == last, -1, ids).int()[0])
+            self.keep(f"layers.{i}.index.margin", gap[0])
         return torch.zeros_like(score, dtype=torch.bool).scatter(-1, indices, values > -math.inf)
 
-    def attention(self, x: torch.Tensor, i: int, shared: dict) -> torch.Tensor:
+    def attend(self, q: torch.Tensor, kv: torch.Tensor, mask: torch.Tensor, sink: torch.Tensor, shared: dict) -> torch.Tensor:
+        """The score matrix in memory: q [B, T, H, D], kv [B, T + S, D], mask [B, T, T + S]."""
+        score = torch.einsum("bthd,bsd->bhts", q, kv).float() * q.shape[-1] ** -0.5
+        score = score.masked_fill(~mask.unsqueeze(1), -math.inf)
+        column = sink.view(1, -1, 1, 1).expand(*score.shape[:3], 1)
+        prob = torch.cat([score, column], -1).softmax(-1)[..., :-1].to(q.dtype)
+        if self.index_loss is not None and kv.shape[1] > q.shape[1]:
+            shared["target"] = shared["target"] + prob.detach()[..., q.shape[1] :].float().sum(1)
+        return torch.einsum("bhts,bsd->bthd", prob, kv)
+
+    def attention(self, x: torch.Tensor, i: int, shape: tuple[int, int], shared: dict) -> torch.Tensor:
         c, n, r = self.cfg, f"layers.{i}.attn.", self.cfg.compress_ratios[i]
-        t = x.shape[1]
-        freq = self.freq_compress if r else self.freq_main
-        position = torch.arange(t, device=x.device)
-        angles = position.float().unsqueeze(-1) * freq
-        qr = rms_norm(self.lin(x, n + "wq_a.weight"), self.p(n + "q_norm.weight"), c.rms_norm_eps).to(x.dtype)
-        q = self.lin(qr, n + "wq_b.weight").unflatten(-1, (c.num_attention_heads, c.head_dim))
-        q = rotate(q, angles).to(x.dtype)
-        kv = rms_norm(self.lin(x, n + "wkv.weight"), self.p(n + "kv_norm.weight"), c.rms_norm_eps)
-        kv = rotate(kv.to(x.dtype), angles).to(x.dtype)
-        if self.kv_quant:
-            kv = quant.ste(kv, quant.act8)
-        back = position.unsqueeze(-1) - position
-        mask = ((back >= 0) & (back < c.sliding_window)).unsqueeze(0)
+        angles = shared["angles_compress" if r else "angles_main"]
+        qr, q, kv = attention_inputs(
+            x,
+            *(self.p(n + w + ".weight") for w in ("wq_a", "q_norm", "wq_b", "wkv", "kv_norm")),
+            angles,
+            c.num_attention_heads,
+            c.rms_norm_eps,
+            self.quant,
+        )
+        q, kv = q.unflatten(0, shape), kv.unflatten(0, shape)
+        position = torch.arange(shape[1], device=x.device)
         if r:
             if i in c.kv_source_layer_ids:
-                self.compress(x, i, shared)
+                self.compress(x, i, shape, shared)
             entry = torch.arange(shared["kv"].shape[1], device=x.device)
             visible = (entry < ((position + 1) // r).unsqueeze(-1)).unsqueeze(0)
-            if i in c.index_source_layer_ids:
-                shared["mask"] = self.select(x, qr, i, visible, shared) if self.sparse else visible
+            if i in c.index_source_layer_ids and (self.sparse or self.index_loss is not None):
+                self.close_index(shared)
+                score = self.index_scores(x, qr, i, visible, shape, shared)
+                shared["score"], shared["target"] = score, 0.0
+                if self.sparse:
+                    shared["mask"] = self.select(score.detach(), i, visible, shared)
             kv = torch.cat([kv, shared["kv"]], 1)
-            mask = torch.cat([mask.expand(shared["mask"].shape[0], -1, -1), shared["mask"]], -1)
-        score = torch.einsum("bthd,bsd->bhts", q, kv).float() * c.head_dim**-0.5
-        score = score.masked_fill(~mask.unsqueeze(1), -math.inf)
-        sink = self.p(n + "attn_sink").view(1, -1, 1, 1).expand(score.shape[0], -1, t, 1)
-        prob = torch.cat([score, sink], -1).softmax(-1)[..., :-1].to(x.dtype)
-        o = rotate(torch.einsum("bhts,bsd->bthd", prob, kv), angles, -1.0).to(x.dtype)
-        o = o.unflatten(2, (c.o_groups, -1)).flatten(3)
-        wo_a = self.p(n + "wo_a.weight")
-        if self.weight_quant:
-            wo_a = quant.ste(wo_a, quant.fp8_block)
-        low = torch.einsum("btgk,grk->btgr", o, wo_a.unflatten(0, (c.o_groups, c.o_lora_rank)))
-        return self.lin(low.flatten(2), n + "wo_b.weight")
+        sink = self.p(n + "attn_sink")
+        if self.flex is not None and not self.sparse and self.index_loss is None:
+            o = self.flex(q, kv, sink, shape[1], r, c.sliding_window)
+        else:
+            back = position.unsqueeze(-1) - position
+            mask = ((back >= 0) & (back < c.sliding_window)).unsqueeze(0)
+            if r:
+                far = shared["mask"] if self.sparse else visible
+                mask = torch.cat([mask.expand(far.shape[0], -1, -1), far], -1)
+            o = self.attend(q, kv, mask, sink, shared)
+        return attention_output(
+            o.flatten(0, 1), self.p(n + "wo_a.weight"), self.p(n + "wo_b.weight"), angles, c.o_groups, self.quant
+        )
+
+    def close_index(self, shared: dict) -> None:
+        """KL from the attention of the layers that used the last index source to its scores, over the entries they saw: what
+        the indexer learns from. Rows that gave compressed entries no weight to speak of do not count."""
+        score = shared.pop("score", None)
+        if self.index_loss is None or score is None:
+            return
+        target, mass = shared["target"], shared["target"].sum(-1, keepdim=True)
+        p = target / mass.clamp_min(1e-6)
+        logq = (score if not self.sparse else score.masked_fill(~shared["mask"], -math.inf)).log_softmax(-1)
+        kl = torch.where(p > 0, p * (p.clamp_min(1e-20).log() - logq), 0.0).sum(-1)
+        weight = (mass.squeeze(-1) > 1e-3).float()
+        self.index_loss.append((kl * weight).sum() / weight.sum().clamp_min(1.0))
 
     # -- section 4 ----------------------------------------------------------------------------------------------------
 
     def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits [B, T, V] and expert loads [layers, E]."""
-        c = self.cfg
-        x = F.embedding(ids, self.p("embed.weight")).unsqueeze(2).expand(-1, -1, c.hc_mult, -1)
+        """Final normed rows [N, D] for head() and expert loads [layers, E]; ids [B, T]."""
+        c, shape = self.cfg, (ids.shape[0], ids.shape[1])
+        x = F.embedding(ids.flatten(), self.p("embed.weight")).unsqueeze(1).expand(-1, c.hc_mult, -1).float()
         pre = torch.zeros(c.hc_mult, device=ids.device)
         pre[0] = 1.0
-        pre = pre.expand(*ids.shape, -1)
-        shared: dict = {}
+        pre = pre.expand(x.shape[0], -1)
+        position = torch.arange(shape[1], device=ids.device).float().unsqueeze(-1)
+        shared: dict = {
+            "angles_main": (position * self.freq_main).repeat(shape[0], 1),
+            "angles_compress": (position * self.freq_compress).repeat(shape[0], 1),
+        }
         loads = []
-        dtype = torch.bfloat16 if torch.is_autocast_enabled(ids.device.type) else torch.float32
         for i in range(c.num_hidden_layers):
             n = f"layers.{i}."
             if i in c.engram_layer_ids:
-                x = self.engram(x, ids, i)
-            a_pre, a_post, a_comb = self.mixes(x, n + "hc_attn")
-            h = (pre.unsqueeze(-1) * x.float()).sum(2)
+                rows = self.engram_ids(ids, c.engram_layer_ids.index(i))
+                weights = [self.p(n + "engram." + w) for w in ("embed.weight", "wkv.weight", "q_weight", "k_weight")]
+                x = engram_mix(x, rows, *weights, c.rms_norm_eps, self.dtype, self.quant)
+            a_pre, a_post, a_comb = self.mix(x, n + "hc_attn")
+            h, normed = collapse(x, pre, self.p(n + "attn_norm.weight"), c.rms_norm_eps, self.dtype)
             self.keep(f"layers.{i}.collapsed", h)
-            o = self.attention(rms_norm(h, self.p(n + "attn_norm.weight"), c.rms_norm_eps).to(dtype), i, shared)
-            x = self.expand(self.drop(o), x, a_post, a_comb)
-            f_pre, f_post, f_comb = self.mixes(x, n + "hc_ffn")
-            h = (a_pre.unsqueeze(-1) * x.float()).sum(2)
-            o, load = self.moe(rms_norm(h, self.p(n + "ffn_norm.weight"), c.rms_norm_eps).to(dtype), i)
+            x = expand(self.attention(normed, i, shape, shared), x, a_post, a_comb)
+            f_pre, f_post, f_comb = self.mix(x, n + "hc_ffn")
+            _, normed = collapse(x, a_pre, self.p(n + "ffn_norm.weight"), c.rms_norm_eps, self.dtype)
+            o, load = self.feed_forward(normed, i)
             loads.append(load)
-            x = self.expand(self.drop(o), x, f_post, f_comb)
+            x = expand(o, x, f_post, f_comb)
             pre = f_pre
-        h = (pre.unsqueeze(-1) * x.float()).sum(2)
-        logits = F.linear(rms_norm(h, self.p("norm.weight"), c.rms_norm_eps).to(dtype), self.p("head.weight"))
-        return logits, torch.stack(loads)
+        self.close_index(shared)
+        return collapse(x, pre, self.p("norm.weight"), c.rms_norm_eps, self.dtype)[1], torch.stack(loads)
 
-    @staticmethod
-    def expand(o: torch.Tensor, x: torch.Tensor, post: torch.Tensor, comb: torch.Tensor) -> torch.Tensor:
-        mixed = torch.einsum("btjk,btjd->btkd", comb, x.float())
-        return mixed + post.unsqueeze(-1) * o.float().unsqueeze(2)
+    def mix(self, x: torch.Tensor, name: str):
+        c = self.cfg
+        weights = (self.p(name + suffix) for suffix in ("_fn", "_scale", "_base"))
+        return hc_mix(x, *weights, c.hc_mult, c.hc_sinkhorn_iters, c.hc_eps, c.rms_norm_eps)
+
+    def feed_forward(self, x: torch.Tensor, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Output, and the share of the tokens that each expert got."""
+        c, n = self.cfg, f"layers.{i}.ffn."
+        experts = tuple(self.p(n + f"experts.{w}") for w in ("w1", "w3", "w2"))
+        shared = tuple(self.p(n + f"shared_experts.{w}.weight") for w in ("w1", "w3", "w2"))
+        gate, bias = self.p(n + "gate.weight"), self.p(n + "gate.bias")
+        o, load, biased, chosen, w = moe(
+            x, gate, bias, experts, shared, c.num_experts_per_tok, c.routed_scaling_factor, c.swiglu_limit, self.quant
+        )
+        if self.record is not None:
+            two = biased.topk(min(c.num_experts_per_tok + 1, c.n_routed_experts), -1).values
+            self.keep(f"layers.{i}.router.indices", chosen.int())
+            self.keep(f"layers.{i}.router.weights", w)
+            self.keep(f"layers.{i}.router.margin", two[..., -2] - two[..., -1])
+        return o, load
+
+    def head(self, rows: torch.Tensor) -> torch.Tensor:
+        return F.linear(rows, self.p("head.weight").to(rows.dtype))

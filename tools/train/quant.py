@@ -16,22 +16,20 @@ def ste(x: torch.Tensor, quantiser: Callable[[torch.Tensor], torch.Tensor]) -> t
 
 
 def pow2_ceil(t: torch.Tensor) -> torch.Tensor:
-    """2^ceil(log2 t), exactly."""
-    mantissa, exponent = torch.frexp(t)  # mantissa in [0.5, 1)
-    return torch.ldexp(torch.ones_like(t), exponent - (mantissa == 0.5).to(exponent.dtype))
-
-
-def e2m1_codes(x: torch.Tensor) -> torch.Tensor:
-    """Magnitude codes 0..7, ties to the even code."""
-    a = x.abs()
-    code = (a > 0.25).to(torch.uint8)
-    for bound, inclusive in ((0.75, True), (1.25, False), (1.75, True), (2.5, False), (3.5, True), (5.0, False)):
-        code = code + ((a >= bound) if inclusive else (a > bound)).to(torch.uint8)
-    return code
+    """2^ceil(log2 t) of normal positive floats, exactly: a mantissa that is not zero carries into the exponent."""
+    return ((t.view(torch.int32) + 0x7FFFFF) & 0x7F800000).view(torch.float32)
 
 
 def e2m1(x: torch.Tensor) -> torch.Tensor:
-    return torch.copysign(E2M1.to(x.device)[e2m1_codes(x).long()], x)
+    """Nearest of 0, 0.5, 1, 1.5, 2, 3, 4, 6, ties to the even code; |x| <= 6."""
+    a = x.abs()
+    step = torch.where(a < 2, 0.5, torch.where(a < 4, 1.0, 2.0))
+    return torch.copysign(torch.round(a / step) * step, x)
+
+
+def e2m1_codes(x: torch.Tensor) -> torch.Tensor:
+    """Magnitude codes 0..7."""
+    return (e2m1(x).abs().unsqueeze(-1) == E2M1.to(x.device)).to(torch.uint8).argmax(-1).to(torch.uint8)
 
 
 def e4m3(x: torch.Tensor) -> torch.Tensor:

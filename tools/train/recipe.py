@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from batches import Mix
 from model import Config, engram_constants
 
 TEXT = {
@@ -34,13 +37,13 @@ TEXT = {
     "tie_word_embeddings": False,
     "use_cache": True,
     "initializer_range": 0.02,
-    "max_position_embeddings": 4096,
+    "max_position_embeddings": 8192,
     "sliding_window": 128,
     "rope_theta": 10000,
     "compress_rope_theta": 160000,
     "rope_scaling": {
         "rope_type": "yarn",
-        "factor": 16,
+        "factor": 32,
         "beta_fast": 32,
         "beta_slow": 1,
         "original_max_position_embeddings": 256,
@@ -49,11 +52,11 @@ TEXT = {
     "kv_source_layer_ids": [2, 5],
     "index_source_layer_ids": [2, 5, 8],
     "candidate_source_layer_id": 5,
-    "candidate_topk_blocks": 256,
+    "candidate_topk_blocks": 64,
     "candidate_block_size": 8,
     "index_n_heads": 4,
     "index_head_dim": 32,
-    "index_topk": 512,
+    "index_topk": 64,
     "hc_mult": 4,
     "hc_sinkhorn_iters": 20,
     "hc_eps": 1e-06,
@@ -91,3 +94,34 @@ def config_json(tokens: np.ndarray) -> dict:
         },
         "text_config": text,
     }
+
+
+@dataclass
+class Stage:
+    mix: Mix
+    steps: int
+    tokens: int = 32768  # of a batch
+    peak: float = 3e-3  # learning rate
+    answer_weight: float = 4.0
+    sparse: bool = False
+    indexer_only: bool = False
+    final: bool = False
+    report: int = 250
+
+
+SHORT = {"recall": 0.44, "copy": 0.1, "arithmetic": 0.16, "json": 0.1, "chat": 0.12, "tale": 0.05, "novel": 0.03}
+LONG = {"recall": 0.7, "copy": 0.04, "arithmetic": 0.08, "json": 0.05, "chat": 0.07, "tale": 0.03, "novel": 0.03}
+
+STAGES = [
+    Stage(Mix(512, SHORT), 1600),
+    Stage(Mix(4608, LONG), 600, tokens=36864, peak=1.5e-3),
+    Stage(Mix(4608, LONG), 150, tokens=9216, peak=3e-3, indexer_only=True, report=50),
+    Stage(Mix(4608, LONG), 100, tokens=9216, peak=5e-4, sparse=True, report=50),
+]
+
+JUDGED = {
+    "recall": Mix(512, {"recall": 1.0}),
+    "far recall": Mix(4608, {"recall": 1.0}),
+    **{task: Mix(512, {task: 1.0}) for task in ("copy", "arithmetic", "chat")},
+    "novel": Mix(4608, {"novel": 1.0}),
+}

@@ -1,15 +1,20 @@
 """Trains the bundled model's tokenizer: byte-level BPE with DeepSeek's pre-tokenizer and special-token names.
 
-`python tokenizer.py DATA OUT` reads DATA/train.txt, writes OUT/tokenizer.json and OUT/tokenizer_config.json.
+`python tokenizer.py DATA OUT` reads DATA/train.txt, writes OUT/tokenizer.json and OUT/tokenizer_config.json, and the text as token
+ids into DATA/novels.npy. It learns from the novels and from tales and task text without digits, so that digits stay single tokens.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import sys
 from pathlib import Path
 
+import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+import tasks
 
 VOCAB = 4096
 # spec/model.md section 16.2; ids are the model's own. <｜System｜> is not special in V4.1.
@@ -40,7 +45,11 @@ def main(data: Path, out: Path) -> None:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tok.train_from_iterator((data / "train.txt").read_text().split("\f"), trainer)
+    novels = (data / "train.txt").read_text().split("\f")
+    tok.train_from_iterator(novels + tasks.vocabulary_text(random.Random(1), 2_000_000).split("\f"), trainer)
+    torn = [w for w in tasks.WORDS if len(tok.encode(" " + w).ids) != 1]
+    if torn:
+        raise SystemExit(f"task words of more than one token: {' '.join(torn)}")
     out.mkdir(parents=True, exist_ok=True)
     tok.save(str(out / "tokenizer.json"))
     config = {
@@ -53,7 +62,9 @@ def main(data: Path, out: Path) -> None:
         "tokenizer_class": "PreTrainedTokenizerFast",
     }
     (out / "tokenizer_config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
-    print(f"{tok.get_vocab_size()} tokens")
+    ids = np.array([i for chapter in novels for i in tok.encode(chapter).ids], np.int32)
+    np.save(data / "novels.npy", ids)
+    print(f"{tok.get_vocab_size()} tokens; the novels are {len(ids)} of them")
 
 
 if __name__ == "__main__":
