@@ -4,8 +4,8 @@
 
 #include "ops/ops.h"
 
-/* Finds a backend for an accelerator ("cpu", "nvidia", "ascend") by name; "auto" takes the accelerator's first. The
- * message of a failure lists what this build has. */
+/* Finds a backend for an accelerator ("cpu", "nvidia", "ascend") by name; "auto" takes the accelerator's first
+ * that this machine can run and that computes the model. The message of a failure lists what this build has. */
 di_status di_backend_find(const char *accelerator, const char *name, const struct di_ops **out, struct di_error *err);
 
 #endif
