@@ -78,7 +78,14 @@ static inline uint64_t di_hash_bytes(const void *from, size_t bytes)
         memcpy(&word, p, sizeof word);
         sum += word * k;
     }
-    for (word = 0; bytes > 0; bytes--)
+    word = 0;
+    if ((bytes & 4) != 0) {
+        uint32_t half;
+        memcpy(&half, p, sizeof half);
+        word = half;
+        p += sizeof half;
+    }
+    for (bytes &= 3; bytes > 0; bytes--)
         word = word << 8 | *p++;
     return sum + word * k;
 }
