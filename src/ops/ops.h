@@ -349,16 +349,65 @@ struct di_gather_args {
     void *out;
 };
 
-/* Draws one token a row: Gumbel noise keyed by (seed, position, token id) added to logit / temperature, the greatest wins,
- * ties to the lowest id; temperature below 1e-5: the greatest logit. NaN logits give -1. spec/runtime.md section 6.5. */
+/* What token[i] may be beside an id. */
+enum {
+    DI_SAMPLE_NAN = -1,  /* some logit of the row is NaN */
+    DI_SAMPLE_NONE = -2, /* no token is left: every one is forbidden, or its logit is -inf */
+};
+
+/* What becomes of a row's logits before the draw, in the order of this list. Per-row arrays have n elements; one that is NULL
+ * is off for every row. Values are fp32, each operation rounded. T' below is the value after division by the temperature; the
+ * order of tokens is T' descending, then the lower id; `m` is the greatest T' of the row. */
+struct di_sample_rules {
+    /* Penalties: each token of the row's list once. x := x > 0 ? x / repetition : x * repetition; then, where count > 0,
+     * x := (x - frequency * count) - presence. Row i's list: entries seen_offset[i] .. seen_offset[i + 1). */
+    const float *repetition, *frequency, *presence;
+    const int32_t *seen_offset; /* [n + 1] */
+    const int32_t *seen_token;  /* tokens of prompt and output, each once */
+    const int32_t *seen_count;  /* times in the output; 0: in the prompt only */
+    /* x := x + bias; -INFINITY forbids the token. Entries bias_offset[i] .. bias_offset[i + 1) */
+    const int32_t *bias_offset; /* [n + 1] */
+    const int32_t *bias_token;
+    const float *bias;
+    /* Bit t mod 32 of word t / 32 is 0: token t is forbidden. Row i uses row mask_row[i] of [.., (vocab + 31) / 32]; a negative
+     * one allows all; with mask_row NULL it is row i. */
+    const uint32_t *mask;
+    const int32_t *mask_row;
+    /* Filters: each keeps a beginning of the order of tokens, of at least one. */
+    const int32_t *top_k; /* so many; below 1: all */
+    /* The shortest beginning whose weights sum to at least ceil(top_p * (sum over what top_k kept)), the product in double; 1 and
+     * more: all. Weight: exp(T' - m) * 2^40, rounded to a whole number, so that sums do not depend on their order. */
+    const float *top_p;
+    const float *min_p;     /* T' - m >= ln(min_p), ln rounded once; 0: all */
+    const uint32_t *choice; /* fourth counter word of the noise: which of a request's n choices; NULL: 0 */
+};
+
+/* Log-probabilities: log-softmax of the logits as they came, before all rules, with the weights above:
+ * (x - max) - ln(sum of weights * 2^-40), in double, rounded once. A part whose pointer is NULL is not made. */
+struct di_sample_report {
+    int32_t top; /* columns of top_token and top_logprob */
+    const int32_t
+        *wanted; /* [n] how many of the top; -1: nothing of this row, its outputs stay; NULL: `top` of every row */
+    const int32_t *scored; /* [n] the token that logprob and rank are of; negative, or NULL: the one drawn */
+    float *logprob;        /* out [n]; NaN where there is no such token */
+    int32_t
+        *rank; /* out [n] from 1, in the order logit descending, then the lower id; 0 where there is no such token */
+    int32_t *top_token; /* out [n, top] the first `wanted` of that order; -1 behind them and for logits of -inf */
+    float *top_logprob; /* out [n, top] */
+};
+
+/* Draws one token a row: Gumbel noise keyed by (seed, position, token id, choice) added to logit / temperature, the greatest
+ * wins, ties to the lowest id; temperature below 1e-5: the greatest logit. spec/runtime.md section 6.5. */
 struct di_sample_args {
     int32_t n, vocab;
     const float *logits; /* [n, vocab] */
     const float *temperature;
     const uint64_t *seed;
-    const int32_t *row;      /* [n] which row of the step each logits row belongs to */
-    const int32_t *position; /* of the step's rows; the token drawn stands one further */
-    int32_t *token;          /* out [n] */
+    const int32_t *row;             /* [n] which row of the step each logits row belongs to */
+    const int32_t *position;        /* of the step's rows; the token drawn stands one further */
+    int32_t *token;                 /* out [n], or DI_SAMPLE_NAN, DI_SAMPLE_NONE */
+    struct di_sample_rules rules;   /* all zero: none */
+    struct di_sample_report report; /* all zero: none */
 };
 
 /* ---------------------------------------------------------------------------------------------------------------------

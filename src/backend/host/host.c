@@ -169,6 +169,7 @@ uint64_t di_host_scratch_bytes(const struct di_device *dev, const struct di_conf
     di_host_index_bytes(dev, max_rows, max_length, c->index_n_heads, c->index_head_dim, kept, &index, &index_member);
     size_t member = larger(dev->k->product_bytes((int32_t)widest, max_rows), index_member);
     member = larger(member, di_host_attention_bytes(c->num_attention_heads, c->head_dim));
+    member = larger(member, di_host_sample_bytes(c->vocab_size));
     size_t products = (size_t)max_rows *
                       larger((size_t)c->n_routed_experts, (2 + (size_t)c->hc_mult) * (size_t)c->hc_mult);
     return larger(shared, index) + (size_t)di_team_size(dev->team) * member + products * sizeof(float) +

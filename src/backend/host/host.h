@@ -149,6 +149,7 @@ size_t di_host_product_bytes(int32_t cols, int32_t n);
 size_t di_host_linear_bytes(int64_t inputs, int32_t cols);
 size_t di_host_experts_bytes(int64_t slots, int32_t dim, int32_t inner, int32_t n_experts);
 size_t di_host_attention_bytes(int32_t heads, int32_t dim);
+size_t di_host_sample_bytes(int32_t vocab);
 void di_host_index_bytes(const struct di_device *dev, int32_t n, int64_t entries, int32_t heads, int32_t dim,
                          int32_t kept, size_t *shared, size_t *member);
 

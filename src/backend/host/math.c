@@ -75,6 +75,19 @@ DI_VECTOR void di_host_sigmoid_all(const float *x, int64_t n, float *out)
         out[i] = (float)(1.0 / (1.0 + exp_core(-(double)x[i])));
 }
 
+DI_VECTOR void di_host_weights(const float *x, int64_t n, float max, uint64_t *out)
+{
+    const double one = 0x1p52; /* the sum with it rounds to a whole number and holds it in its low bits */
+    uint64_t one_bits;
+    memcpy(&one_bits, &one, sizeof one_bits);
+    for (int64_t i = 0; i < n; i++) {
+        double sum = exp_core(x[i] == max ? 0.0 : (double)x[i] - (double)max) * 0x1p40 + one;
+        uint64_t bits;
+        memcpy(&bits, &sum, sizeof bits);
+        out[i] = bits - one_bits;
+    }
+}
+
 double di_host_log_d(double x)
 {
     if (!(x > 0.0) || isinf(x))

@@ -26,6 +26,9 @@ float di_host_exp(float x);
 /* x := exp(x), and out = sigmoid(x): the same bits for many. */
 void di_host_exp_all(float *x, int64_t n);
 void di_host_sigmoid_all(const float *x, int64_t n, float *out);
+/* out = exp(x - max) * 2^40, rounded to a whole number: the weights of a softmax, whose sums are exact in any order. No x may be
+ * greater than max; equal to it, also where both are infinite, it weighs 2^40. */
+void di_host_weights(const float *x, int64_t n, float max, uint64_t *out);
 float di_host_sigmoid(float x);
 float di_host_softplus(float x); /* ln(1 + e^x); x itself above 20 */
 /* |x| up to about 1e8 radians. */

@@ -334,7 +334,14 @@ static void draw_is_a_function_of_seed_and_position(void **state)
     float temperature[N] = {0.0F, 1.0F, 1.0F, 1.0F};
     uint64_t seed[N] = {1, 7, 7, 7};
     int32_t row[N] = {0, 1, 1, 2}, position[3] = {9, 9, 10}, token[N], again[N];
-    struct di_sample_args a = {N, V, logits, temperature, seed, row, position, token};
+    struct di_sample_args a = {.n = N,
+                               .vocab = V,
+                               .logits = logits,
+                               .temperature = temperature,
+                               .seed = seed,
+                               .row = row,
+                               .position = position,
+                               .token = token};
     ops->sample(dev, &a);
     assert_int_equal(token[0], 20); /* greedy: the lowest of equals */
     assert_int_equal(token[1], token[2]);
@@ -370,7 +377,14 @@ static void draw_follows_the_distribution(void **state)
         total += exp((double)logits[i] / (double)temperature);
     for (int32_t p = 0; p < DRAWS; p++) {
         int32_t token;
-        ops->sample(dev, &(struct di_sample_args){1, V, logits, &temperature, &seed, &row, &p, &token});
+        ops->sample(dev, &(struct di_sample_args){.n = 1,
+                                                  .vocab = V,
+                                                  .logits = logits,
+                                                  .temperature = &temperature,
+                                                  .seed = &seed,
+                                                  .row = &row,
+                                                  .position = &p,
+                                                  .token = &token});
         count[token]++;
     }
     for (int i = 0; i < V; i++) {

@@ -621,7 +621,14 @@ static void draws_follow_their_inputs(void **state)
     int32_t row[2] = {0, 0}, position = 0, token[2], seen[V] = {0}, agree = 0, moved[3] = {0};
     float temperature[2] = {1.0F, 1.0F};
     uint64_t seed[2] = {5, 5};
-    struct di_sample_args a = {2, V, logits, temperature, seed, row, &position, token};
+    struct di_sample_args a = {.n = 2,
+                               .vocab = V,
+                               .logits = logits,
+                               .temperature = temperature,
+                               .seed = seed,
+                               .row = row,
+                               .position = &position,
+                               .token = token};
     for (position = 0; position < N; position++) {
         for (int j = 0; j < V; j++) {
             logits[j] = (float)(j * 7919 % 13 + position);
