@@ -70,7 +70,15 @@ static di_status step(struct decoder *d, int32_t first, int32_t n, int32_t start
         }
         row[s] = rows - 1;
     }
-    struct di_step args = {rows, window, position, slot, begin, n, row, temperature, seed};
+    struct di_step args = {.n_rows = rows,
+                           .window = window,
+                           .position = position,
+                           .slot = slot,
+                           .first = begin,
+                           .n_logits = n,
+                           .logit_row = row,
+                           .temperature = temperature,
+                           .seed = seed};
     DI_TRY(di_forward(d->model, d->store, &args, NULL, err));
     DI_TRY(e->ops->download(e->dev, token, di_model_tokens(d->model), (size_t)n * sizeof *token, err));
     for (int32_t s = 0; s < n; s++)

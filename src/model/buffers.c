@@ -1,16 +1,50 @@
 #include "model/buffers.h"
 
+#include "model/forward.h"
+
 /* One row of the table below: where the pointer goes and how many bytes. */
 struct entry {
     void **where;
     uint64_t bytes;
 };
 
-enum { MAX_ENTRIES = 64 };
+enum { MAX_ENTRIES = 96 };
 
 static void add(struct entry *entries, int32_t *count, void *where, uint64_t rows, int64_t width, uint64_t element)
 {
     entries[(*count)++] = (struct entry){where, rows * (uint64_t)width * element};
+}
+
+static int64_t widest_row(const struct di_config *c, uint64_t act)
+{
+    int64_t bytes[] = {
+        (int64_t)c->num_experts_per_tok * c->hidden_size * (int64_t)act,
+        (int64_t)c->hc_mult * c->hidden_size * (int64_t)act,
+        (int64_t)c->hc_mult * c->hc_mult * (int64_t)sizeof(float),
+        (int64_t)c->index_topk * (int64_t)sizeof(int32_t),
+        c->candidate_source_layer_id >= 0 ? (int64_t)c->candidate_topk_blocks * (int64_t)sizeof(int32_t) : 0,
+    };
+    int64_t most = 0;
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+        most = bytes[i] > most ? bytes[i] : most;
+    return most;
+}
+
+static int32_t list_draw(const struct di_buffer_sizes *s, struct di_buffers *b, struct entry *e, int32_t n)
+{
+    const uint64_t f32 = sizeof(float), i32 = sizeof(int32_t), rows = (uint64_t)s->max_logit_rows;
+    int32_t **ints[] = {&b->draw_row, &b->draw_position, &b->top_k, &b->mask_row, &b->wanted, &b->scored, &b->rank};
+    float **floats[] = {&b->repetition, &b->frequency, &b->presence, &b->top_p, &b->min_p, &b->logprob};
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
+        add(e, &n, ints[i], rows, 1, i32);
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
+        add(e, &n, floats[i], rows, 1, f32);
+    add(e, &n, &b->choice, rows, 1, i32);
+    add(e, &n, &b->seen_offset, rows + 1, 1, i32);
+    add(e, &n, &b->bias_offset, rows + 1, 1, i32);
+    add(e, &n, &b->top_token, rows, DI_TOP_LOGPROBS, i32);
+    add(e, &n, &b->top_logprob, rows, DI_TOP_LOGPROBS, f32);
+    return n;
 }
 
 /* Lists every buffer. The structure may be a dummy when only sizes are wanted. */
@@ -26,6 +60,14 @@ static int32_t list(const struct di_buffer_sizes *s, struct di_buffers *b, struc
     add(e, &n, &b->position, rows, 1, i32);
     add(e, &n, &b->slot, rows, 1, i32);
     add(e, &n, &b->first, rows, 1, i32);
+    add(e, &n, &b->low, rows, 1, i32);
+    add(e, &n, &b->floor, rows, 1, i32);
+    add(e, &n, &b->cut_position, rows, 1, i32);
+    add(e, &n, &b->cut_slot, rows, 1, i32);
+    add(e, &n, &b->cut_first, rows, 1, i32);
+    add(e, &n, &b->cut_low, rows, 1, i32);
+    add(e, &n, &b->cut_floor, rows, 1, i32);
+    add(e, &n, &b->cut_index, rows, 1, i32);
     add(e, &n, &b->logit_row, heads_rows, 1, i32);
     add(e, &n, &b->temperature, heads_rows, 1, f32);
     add(e, &n, &b->seed, heads_rows, 1, sizeof(uint64_t));
@@ -61,7 +103,8 @@ static int32_t list(const struct di_buffer_sizes *s, struct di_buffers *b, struc
     }
     add(e, &n, &b->expert_ids, rows, c->num_experts_per_tok, i32);
     add(e, &n, &b->expert_weights, rows, c->num_experts_per_tok, f32);
-    add(e, &n, &b->slots, rows, c->num_experts_per_tok * d, act);
+    /* also the way station of a cut: as wide as the widest that moves */
+    add(e, &n, &b->slots, rows, widest_row(c, act), 1);
     add(e, &n, &b->shared, rows, d, act);
     if (columns > 0) {
         add(e, &n, &b->hash_ids, rows, columns, i32);
@@ -75,6 +118,8 @@ static int32_t list(const struct di_buffer_sizes *s, struct di_buffers *b, struc
     add(e, &n, &b->final_norm, heads_rows, d, act);
     add(e, &n, &b->logits, heads_rows, c->vocab_size, f32);
     add(e, &n, &b->token, heads_rows, 1, i32);
+    if (s->draws)
+        n = list_draw(s, b, e, n);
     if (s->score_stride > 0) {
         add(e, &n, &b->scores, rows, s->score_stride, f32);
         add(e, &n, &b->index_margin, rows, 1, f32);

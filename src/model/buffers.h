@@ -8,10 +8,12 @@
 /* Shapes: R = max_rows, M = max_logit_rows; other letters as in ops/ops.h. act unless said otherwise. */
 struct di_buffers {
     /* the step itself, uploaded */
-    int32_t *window, *position, *slot, *first; /* [R, ngram], [R] each */
-    int32_t *logit_row;                        /* [M] */
-    float *temperature;                        /* [M] */
-    uint64_t *seed;                            /* [M] */
+    int32_t *window, *position, *slot, *first, *low, *floor;            /* [R, ngram], [R] each */
+    int32_t *cut_position, *cut_slot, *cut_first, *cut_low, *cut_floor; /* [R] of the rows behind the last cut */
+    int32_t *cut_index;                                                 /* [R] */
+    int32_t *logit_row;                                                 /* [M] */
+    float *temperature;                                                 /* [M] */
+    uint64_t *seed;                                                     /* [M] */
     /* residual streams and coefficients */
     void *x;                                       /* [R, hc, D] */
     float *pre, *attn_pre, *attn_post, *attn_comb; /* [R, hc], comb [R, hc, hc] */
@@ -37,6 +39,13 @@ struct di_buffers {
     void *final_collapsed, *final_norm; /* [M, D] */
     float *logits;                      /* [M, vocab] */
     int32_t *token;                     /* [M] */
+    /* draw, if wanted: parameters [M] each, then results */
+    int32_t *draw_row, *draw_position, *top_k, *mask_row, *seen_offset, *bias_offset, *wanted,
+        *scored; /* offsets [M + 1] */
+    float *repetition, *frequency, *presence, *top_p, *min_p;
+    uint32_t *choice;
+    float *logprob, *top_logprob;
+    int32_t *rank, *top_token; /* top_*: [M, DI_TOP_LOGPROBS] */
     /* observation only, else NULL */
     float *scores, *index_margin, *block_margin, *router_margin; /* [R, score_stride], [R] each */
 };
@@ -46,6 +55,7 @@ struct di_buffer_sizes {
     int32_t act_bytes, max_rows, max_logit_rows;
     enum di_kv_format window_format;
     int32_t score_stride; /* 0: not observing */
+    bool draws;
 };
 
 uint64_t di_buffers_bytes(const struct di_buffer_sizes *sizes);

@@ -4,21 +4,7 @@
 
 #include "base/mem.h"
 #include "core/engram.h"
-#include "model/buffers.h"
-
-struct di_model {
-    const struct di_config *config;
-    const struct di_layer_plan_list *plan;
-    const struct di_weights *weights;
-    const struct di_ops *ops;
-    struct di_device *dev;
-    struct di_buffers b;
-    struct di_buffer_sizes sizes;
-    float *inv_freq[2]; /* main, compress */
-    int32_t *token_map;
-    int32_t pad;                        /* compressed pad id */
-    void *engram[DI_MAX_ENGRAM_LAYERS]; /* struct di_engram_consts of each table */
-};
+#include "model/model.h"
 
 /* What one call of di_forward carries along. */
 struct pass {
@@ -26,7 +12,8 @@ struct pass {
     const struct di_kv_store *store;
     const struct di_step *step;
     const struct di_forward_hooks *hooks;
-    struct di_rows rows;
+    struct di_rows rows; /* that the operation at hand works on */
+    int32_t next_cut;
     struct di_error *err;
 };
 
@@ -77,7 +64,7 @@ static di_status load_constants(struct di_model *m, const struct di_model_option
 uint64_t di_model_workspace_bytes(const struct di_config *config, int32_t act_bytes, int32_t max_rows,
                                   int32_t max_logit_rows)
 {
-    struct di_buffer_sizes sizes = {config, act_bytes, max_rows, max_logit_rows, DI_KV_FP8, 0};
+    struct di_buffer_sizes sizes = {config, act_bytes, max_rows, max_logit_rows, DI_KV_FP8, 0, true};
     return di_buffers_bytes(&sizes);
 }
 
@@ -100,6 +87,7 @@ di_status di_model_open(const struct di_config *config, const struct di_layer_pl
         .max_rows = options->max_rows,
         .max_logit_rows = options->max_logit_rows,
         .window_format = options->window_format,
+        .draws = options->draws,
         .score_stride = options->observe ? (int32_t)options->observe_length : 0,
     };
     di_status status = di_buffers_alloc(&m->sizes, ops, dev, &m->b, err);
@@ -121,6 +109,7 @@ void di_model_close(struct di_model *m)
     m->ops->release(m->dev, m->inv_freq[0]);
     m->ops->release(m->dev, m->inv_freq[1]);
     m->ops->release(m->dev, m->token_map);
+    di_draw_close(m);
     for (int32_t i = 0; i < DI_MAX_ENGRAM_LAYERS; i++)
         m->ops->release(m->dev, m->engram[i]);
     free(m);
@@ -159,7 +148,7 @@ static di_status observe_rows(const struct pass *p, int32_t layer, enum di_point
 
 static di_status observe(const struct pass *p, int32_t layer, enum di_point point, const void *data, int32_t width)
 {
-    return observe_rows(p, layer, point, data, p->step->n_rows, width);
+    return observe_rows(p, layer, point, data, p->rows.n, width);
 }
 
 static di_status enter(const struct pass *p, int32_t layer)
@@ -203,7 +192,14 @@ static di_status upload_step(const struct pass *p)
     DI_TRY(ops->upload(m->dev, b->position, s->position, n * i32, p->err));
     DI_TRY(ops->upload(m->dev, b->slot, s->slot, n * i32, p->err));
     DI_TRY(ops->upload(m->dev, b->first, s->first, n * i32, p->err));
+    if (s->low != NULL)
+        DI_TRY(ops->upload(m->dev, b->low, s->low, n * i32, p->err));
+    if (s->floor != NULL)
+        DI_TRY(ops->upload(m->dev, b->floor, s->floor, n * i32, p->err));
+    m->ops->resolve(m->dev, &(struct di_resolve_args){(int32_t)(n * width), b->window, b->token});
     DI_TRY(ops->upload(m->dev, b->logit_row, s->logit_row, heads * i32, p->err));
+    if (s->temperature == NULL)
+        return DI_OK;
     DI_TRY(ops->upload(m->dev, b->temperature, s->temperature, heads * sizeof(float), p->err));
     return ops->upload(m->dev, b->seed, s->seed, heads * sizeof(uint64_t), p->err);
 }
@@ -407,8 +403,70 @@ static di_status select_entries(const struct pass *p, int32_t layer, const float
     return observe(p, layer, DI_POINT_SELECTED, b->selected, c->index_topk);
 }
 
+/* ---------------------------------------------------------------------------------------------------------------------
+ * Cuts. */
+
+/* Keeps rows `index` of x, in place by way of `slots`. */
+static void keep(const struct pass *p, int32_t n, void *x, size_t row_bytes)
+{
+    const struct di_model *m = p->m;
+    m->ops->gather(m->dev, &(struct di_gather_args){n, row_bytes, x, m->b.cut_index, m->b.slots});
+    m->ops->copy(m->dev, x, m->b.slots, (size_t)n * row_bytes);
+}
+
+static di_status upload_cut(const struct pass *p, const struct di_cut *cut)
+{
+    const struct di_model *m = p->m;
+    const struct di_buffers *b = &m->b;
+    const size_t bytes = (size_t)cut->n_rows * sizeof(int32_t);
+    DI_TRY(m->ops->upload(m->dev, b->cut_index, cut->index, bytes, p->err));
+    DI_TRY(m->ops->upload(m->dev, b->cut_position, cut->position, bytes, p->err));
+    DI_TRY(m->ops->upload(m->dev, b->cut_slot, cut->slot, bytes, p->err));
+    DI_TRY(m->ops->upload(m->dev, b->cut_first, cut->first, bytes, p->err));
+    if (cut->low != NULL)
+        DI_TRY(m->ops->upload(m->dev, b->cut_low, cut->low, bytes, p->err));
+    return cut->floor == NULL ? DI_OK : m->ops->upload(m->dev, b->cut_floor, cut->floor, bytes, p->err);
+}
+
+/* The rows that do not go on leave, with all that was made of them so far in this layer. */
+static di_status cut_rows(struct pass *p, int32_t layer)
+{
+    const struct di_model *m = p->m;
+    const struct di_config *c = m->config;
+    const struct di_buffers *b = &m->b;
+    if (p->next_cut == p->step->n_cuts || p->step->cuts[p->next_cut].layer != layer)
+        return DI_OK;
+    const struct di_cut *cut = &p->step->cuts[p->next_cut++];
+    const size_t act = (size_t)m->ops->act_bytes, hc = (size_t)c->hc_mult, d = (size_t)c->hidden_size;
+    const struct di_layer_plan *plan = &m->plan->layer[layer];
+    int32_t n = cut->n_rows;
+    DI_TRY(upload_cut(p, cut));
+    keep(p, n, b->x, hc * d * act);
+    keep(p, n, b->normed, d * act);
+    keep(p, n, b->attn_pre, hc * sizeof(float));
+    keep(p, n, b->attn_post, hc * sizeof(float));
+    keep(p, n, b->attn_comb, hc * hc * sizeof(float));
+    if (plan->ratio != 0 && !plan->owns_index) {
+        keep(p, n, b->selected, (size_t)c->index_topk * sizeof(int32_t));
+        keep(p, n, b->n_selected, sizeof(int32_t));
+    }
+    if (b->blocks != NULL && !plan->makes_candidates) {
+        keep(p, n, b->blocks, (size_t)c->candidate_topk_blocks * sizeof(int32_t));
+        keep(p, n, b->n_blocks, sizeof(int32_t));
+    }
+    p->rows = (struct di_rows){
+        .n = n,
+        .position = b->cut_position,
+        .slot = b->cut_slot,
+        .first = b->cut_first,
+        .low = cut->low != NULL ? b->cut_low : NULL,
+        .floor = cut->floor != NULL ? b->cut_floor : NULL,
+    };
+    return DI_OK;
+}
+
 /* normed -> out. Section 7. */
-static di_status attention(const struct pass *p, int32_t layer)
+static di_status attention(struct pass *p, int32_t layer)
 {
     const struct di_model *m = p->m;
     const struct di_config *c = m->config;
@@ -419,6 +477,9 @@ static di_status attention(const struct pass *p, int32_t layer)
     struct di_kv_rows window = di_model_window_rows(m);
     struct di_ring_view ring = di_kv_store_ring(p->store, layer);
 
+    if (plan->owns_kv)
+        DI_TRY(compress(p, layer, inv_freq));
+    DI_TRY(cut_rows(p, layer));
     linear(p, b->normed, &w->wq_a, b->q_low);
     norm(p, p->rows.n, b->q_low, &w->q_norm, b->q_low);
     DI_TRY(observe(p, layer, DI_POINT_Q_RESIDUAL, b->q_low, c->q_lora_rank));
@@ -441,8 +502,6 @@ static di_status attention(const struct pass *p, int32_t layer)
                                     .out = window,
                                 });
     DI_TRY(observe(p, layer, DI_POINT_WINDOW_KV, window.data, c->head_dim));
-    if (plan->owns_kv)
-        DI_TRY(compress(p, layer, inv_freq));
     if (plan->owns_index)
         DI_TRY(select_entries(p, layer, inv_freq));
     m->ops->attention(
@@ -533,7 +592,7 @@ static di_status moe(const struct pass *p, int32_t layer)
 }
 
 /* One block; coefficients are consumed one site late (section 5). */
-static di_status block(const struct pass *p, int32_t layer)
+static di_status block(struct pass *p, int32_t layer)
 {
     const struct di_model *m = p->m;
     const struct di_config *c = m->config;
@@ -594,16 +653,17 @@ static di_status head(const struct pass *p)
     collapse(p, n, b->final_x, b->final_pre, b->final_collapsed);
     norm(p, n, b->final_collapsed, &m->weights->norm, b->final_norm);
     linear_f32(p, n, b->final_norm, &m->weights->head, b->logits);
-    m->ops->sample(m->dev, &(struct di_sample_args){
-                               .n = n,
-                               .vocab = c->vocab_size,
-                               .logits = b->logits,
-                               .temperature = b->temperature,
-                               .seed = b->seed,
-                               .row = b->logit_row,
-                               .position = b->position,
-                               .token = b->token,
-                           });
+    if (p->step->temperature != NULL)
+        m->ops->sample(m->dev, &(struct di_sample_args){
+                                   .n = n,
+                                   .vocab = c->vocab_size,
+                                   .logits = b->logits,
+                                   .temperature = b->temperature,
+                                   .seed = b->seed,
+                                   .row = b->logit_row,
+                                   .position = p->rows.position,
+                                   .token = b->token,
+                               });
     DI_TRY(observe_rows(p, -1, DI_POINT_FINAL_STREAMS, b->final_x, n, c->hc_mult * c->hidden_size));
     DI_TRY(observe_rows(p, -1, DI_POINT_FINAL_PRE, b->final_pre, n, c->hc_mult));
     DI_TRY(observe_rows(p, -1, DI_POINT_FINAL_COLLAPSED, b->final_collapsed, n, c->hidden_size));
@@ -622,7 +682,12 @@ di_status di_forward(struct di_model *m, const struct di_kv_store *store, const 
         .store = store,
         .step = step,
         .hooks = hooks,
-        .rows = {step->n_rows, m->b.position, m->b.slot, m->b.first},
+        .rows = {.n = step->n_rows,
+                 .position = m->b.position,
+                 .slot = m->b.slot,
+                 .first = m->b.first,
+                 .low = step->low != NULL ? m->b.low : NULL,
+                 .floor = step->floor != NULL ? m->b.floor : NULL},
         .err = err,
     };
     DI_TRY(upload_step(&p));

@@ -1,7 +1,9 @@
 /* model/forward.h - the text backbone: one step of rows through all layers (spec/model.md sections 4 to 13).
  *
  *     di_model_open      constants and the activations of a step, in device memory
- *     di_forward         queues a whole step: embedding, layers, head, draw. No host branch on device data
+ *     di_forward         queues a whole step: embedding, layers, head. No host branch on device data
+ *     di_model_draw      queues the draw from its logits, with every rule a request may have (draw.c)
+ *     di_model_fetch     queues the copy of what was drawn to the host
  *     di_model_close
  *
  * A step is a flat list of rows (ops/ops.h, di_rows); the rows listed in `logit_row` go through the head. Host arrays are
@@ -22,6 +24,7 @@ struct di_model_options {
     int32_t max_logit_rows;          /* of them through the head */
     const int32_t *token_map;        /* [vocab] compressed ids for Engram; NULL without Engram */
     enum di_kv_format window_format; /* as in the cache layout */
+    bool draws;                      /* di_model_draw will be called */
     bool observe;                    /* keep what only observers need (scores, margins) */
     int64_t observe_length;          /* longest sequence then */
 };
@@ -36,16 +39,53 @@ void di_model_close(struct di_model *model);
 uint64_t di_model_workspace_bytes(const struct di_config *config, int32_t act_bytes, int32_t max_rows,
                                   int32_t max_logit_rows);
 
+/* From one layer on only some of the rows go on: those that can still reach a result. The layer's compressor sees all rows that
+ * enter the layer, everything behind it (window rows, attention, experts) the kept ones. */
+struct di_cut {
+    int32_t layer, n_rows;
+    const int32_t *index;                                 /* [n_rows] ascending, into the rows before the cut */
+    const int32_t *position, *slot, *first, *low, *floor; /* low, floor: as in di_step */
+};
+
 /* Host arrays, valid during the call. */
 struct di_step {
     int32_t n_rows;
-    const int32_t *window; /* [n_rows, engram_max_ngram_size or 1] token ids looking back, [i][0] the row's own; -1 */
+    /* [n_rows, engram_max_ngram_size or 1] token ids looking back, [i][0] the row's own; -1 before the start; -2 - j for what
+     * row j of the draw before this step gave */
+    const int32_t *window;
     const int32_t *position, *slot, *first; /* [n_rows] */
+    const int32_t *low, *floor;             /* [n_rows] as in di_rows; NULL: 0 */
+    int32_t n_cuts;
+    const struct di_cut *cuts; /* [n_cuts] by ascending layer */
     int32_t n_logits;
-    const int32_t *logit_row; /* [n_logits] rows whose logits are wanted */
-    const float *temperature; /* [n_logits] */
+    const int32_t *logit_row; /* [n_logits] rows (behind the last cut) whose logits are wanted */
+    /* A plain draw right away, from [n_logits] values each; NULL: none, di_model_draw() may follow. */
+    const float *temperature;
     const uint64_t *seed;
 };
+
+/* A draw from the logits of the last step, one a logits row. Host arrays, valid during the call; rules and report as in
+ * di_sample_args, but with host arrays, and without outputs. */
+struct di_draw {
+    int32_t n;
+    const float *temperature;
+    const uint64_t *seed;
+    const int32_t *position; /* of the rows; the tokens drawn stand one further */
+    struct di_sample_rules rules;
+    int32_t n_masks;       /* rows of rules.mask */
+    int32_t top;           /* columns of top_token and top_logprob, at most DI_TOP_LOGPROBS */
+    const int32_t *wanted; /* as in di_sample_report; NULL: no report */
+    const int32_t *scored;
+};
+
+/* Where a draw's results go: memory from ops->host_alloc, complete once an event recorded after di_model_fetch() has passed. */
+struct di_drawn {
+    int32_t *token;            /* [n] */
+    float *logprob;            /* [n], with a report */
+    int32_t *rank, *top_token; /* [n], [n, top] */
+    float *top_logprob;        /* [n, top] */
+};
+enum { DI_TOP_LOGPROBS = 20 };
 
 /* Named places in the forward pass, in the order in which they are reached within a layer. */
 enum di_point {
@@ -59,9 +99,9 @@ enum di_point {
     DI_POINT_ATTN_POST,        /* f32 [n, hc] */
     DI_POINT_ATTN_COMB,        /* f32 [n, hc, hc] */
     DI_POINT_ATTN_IN,          /* act [n, D] */
+    DI_POINT_LATENT,           /* act [n, hd]; rows that complete no group are meaningless */
     DI_POINT_Q_RESIDUAL,       /* act [n, q_lora_rank] */
     DI_POINT_WINDOW_KV,        /* packed rows: read them through di_model_window_rows() */
-    DI_POINT_LATENT,           /* act [n, hd]; rows that complete no group are meaningless */
     DI_POINT_INDEX_SCORES,     /* f32 [n, observe stride] */
     DI_POINT_CANDIDATES,       /* i32 [n, topk_blocks] */
     DI_POINT_CANDIDATE_MARGIN, /* f32 [n] */
@@ -101,6 +141,10 @@ struct di_forward_hooks {
 /* Queues one step. Pages for all positions are reserved by the caller. */
 di_status di_forward(struct di_model *model, const struct di_kv_store *store, const struct di_step *step,
                      const struct di_forward_hooks *hooks, struct di_error *err);
+
+/* Queues a draw behind the last step, and the copy of its results. */
+di_status di_model_draw(struct di_model *model, const struct di_draw *draw, struct di_error *err);
+void di_model_fetch(struct di_model *model, const struct di_draw *draw, const struct di_drawn *out);
 
 /* Results of the last step, device memory: [n_logits, vocab] f32 and [n_logits] i32 (-1 where logits were NaN). */
 const float *di_model_logits(const struct di_model *model);

@@ -65,6 +65,8 @@ struct di_rows {
     const int32_t *position; /* [n] absolute position in its sequence */
     const int32_t *slot;     /* [n] which sequence state (rings, tails, page table) */
     const int32_t *first;    /* [n] index of the first row of the same sequence in this step */
+    const int32_t *low;      /* [n] no window row of an earlier position is read; NULL: 0 */
+    const int32_t *floor;    /* [n] rows of earlier positions leave the global caches alone; NULL: 0 */
 };
 
 /* Rows of one cache kind: all data, then all scales (numerics/quant.h). */
@@ -104,6 +106,14 @@ struct di_tail_view {
 
 /* ---------------------------------------------------------------------------------------------------------------------
  * Arguments, in the order of the forward pass. */
+
+/* Tokens that the host did not know when it queued the step: token[i] of -2 - j becomes drawn[j], or 0 where that
+ * draw failed (its request has ended; the row only has to be harmless). In place. */
+struct di_resolve_args {
+    int32_t n;
+    int32_t *token;       /* in, out [n] */
+    const int32_t *drawn; /* of an earlier `sample` */
+};
 
 /* X[i][k] = table[token of row i] for every stream k; pre[i] = (1, 0, ...). Section 4. */
 struct di_embed_args {
@@ -229,7 +239,7 @@ struct di_compress_args {
     void *out; /* act [n, hd] */
 };
 
-/* For every row that completes a group: rotates the latent at the group's first position, packs it as entry
+/* For every row that completes a group and lies at rows.floor or behind: rotates the latent at the group's first position, packs it as entry
  * position / ratio. Section 8. */
 struct di_kv_append_args {
     struct di_rows rows;
@@ -277,7 +287,7 @@ struct di_index_select_args {
     float *margin, *block_margin; /* [n] gap at the last kept one, +inf where no choice was made */
 };
 
-/* Attention over the row's window (own position included) and its selected entries, sink in the denominator last, then
+/* Attention over the row's window (own position included, none below rows.low) and its selected entries, sink in the denominator last, then
  * the inverse rotation. Keys in that order, chunks of 64, merged left to right. Section 7. */
 struct di_attention_args {
     struct di_rows rows;
@@ -431,6 +441,12 @@ struct di_ops {
     /* In stream order. The source of an upload may be reused when the call returns. download waits for the stream. */
     di_status (*upload)(struct di_device *dev, void *to, const void *from, size_t bytes, struct di_error *err);
     di_status (*download)(struct di_device *dev, void *to, const void *from, size_t bytes, struct di_error *err);
+    /* Queued copies between device memory and memory of either kind; both ends stay valid until the stream has passed. Host
+     * memory that copies reach comes from host_alloc (not zeroed) and may be released once the stream is past its last copy;
+     * these two can be called from any thread. */
+    void (*copy)(struct di_device *dev, void *to, const void *from, size_t bytes);
+    void *(*host_alloc)(struct di_device *dev, size_t bytes); /* NULL: out of memory */
+    void (*host_release)(struct di_device *dev, void *memory);
     /* Makes checkpoint bytes usable by kernels: *out replaces the host view. CPUs return the view unchanged. */
     di_status (*place)(struct di_device *dev, const struct di_weight *host, struct di_weight *out,
                        struct di_error *err);
@@ -441,6 +457,7 @@ struct di_ops {
     bool (*passed)(struct di_device *dev, uint64_t event);
     void (*wait)(struct di_device *dev, uint64_t event);
 
+    void (*resolve)(struct di_device *, const struct di_resolve_args *);
     void (*embed)(struct di_device *, const struct di_embed_args *);
     void (*engram_hash)(struct di_device *, const struct di_engram_hash_args *);
     void (*engram_lookup)(struct di_device *, const struct di_engram_lookup_args *);
@@ -479,6 +496,13 @@ static inline uint8_t *di_kv_row_data(const struct di_kv_rows *rows, int64_t row
 static inline uint8_t *di_kv_row_scale(const struct di_kv_rows *rows, int64_t row)
 {
     return rows->scale + row * di_kv_scale_bytes(rows->format, rows->dim);
+}
+
+/* How many window rows row i sees, its own included. */
+static inline int32_t di_window_keys(const struct di_rows *rows, int64_t i, int32_t window)
+{
+    int32_t seen = rows->position[i] + 1 - (rows->low != NULL ? rows->low[i] : 0);
+    return seen < window ? seen : window;
 }
 
 /* The ring of sequence `slot` as rows. */

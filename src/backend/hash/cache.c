@@ -51,7 +51,7 @@ static bool entry_of(enum di_hash_op op, const struct di_rows *rows, int64_t i, 
 {
     int32_t position = rows->position[i];
     *entry = position / ratio;
-    if ((position + 1) % ratio != 0)
+    if ((position + 1) % ratio != 0 || (rows->floor != NULL && position < rows->floor[i]))
         return false;
     *value = di_hash_of(op, table, (uint64_t)*entry * (uint64_t)ratio, di_hash_get(in, i, dim), 0);
     return true;
@@ -90,7 +90,7 @@ void di_hash_index_append(struct di_device *dev, const struct di_index_append_ar
 static uint64_t window_keys(const struct di_attention_args *a, int64_t i, struct di_hash_packed size)
 {
     int32_t position = a->rows.position[i];
-    int32_t n_window = position + 1 < a->window ? position + 1 : a->window;
+    int32_t n_window = di_window_keys(&a->rows, i, a->window);
     struct di_kv_rows ring = di_ring_rows(&a->ring, a->rows.slot[i]);
     int64_t in_step = i - a->rows.first[i]; /* earlier rows of this step */
     int32_t at = position - n_window + 1, row = at % a->ring.ring_slots;

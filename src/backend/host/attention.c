@@ -153,8 +153,7 @@ static float merge_scores(float *score, int32_t count, float scale, float *max, 
 static void attend(const struct di_device *dev, const struct di_attention_args *a, int64_t i, int32_t first,
                    int32_t heads, const struct attention_work *w)
 {
-    int32_t dim = a->dim, position = a->rows.position[i];
-    int32_t n_window = position + 1 < a->window ? position + 1 : a->window;
+    int32_t dim = a->dim, position = a->rows.position[i], n_window = di_window_keys(&a->rows, i, a->window);
     int32_t total = n_window + (a->cache.ratio != 0 ? a->n_selected[i] : 0);
     float scale = (float)(1.0 / sqrt((double)dim));
     const float *q = (const float *)a->q + (i * a->heads + first) * dim;

@@ -4,6 +4,14 @@
 #include "backend/host/host.h"
 #include "backend/host/math.h"
 
+void di_host_resolve(struct di_device *dev, const struct di_resolve_args *a)
+{
+    (void)dev;
+    for (int32_t i = 0; i < a->n; i++)
+        if (a->token[i] <= -2)
+            a->token[i] = a->drawn[-2 - a->token[i]] < 0 ? 0 : a->drawn[-2 - a->token[i]];
+}
+
 void di_host_engram_hash(struct di_device *dev, const struct di_engram_hash_args *a)
 {
     (void)dev;

@@ -47,6 +47,24 @@ di_status di_host_copy(struct di_device *dev, void *to, const void *from, size_t
     return DI_OK;
 }
 
+void di_host_move(struct di_device *dev, void *to, const void *from, size_t bytes)
+{
+    (void)dev;
+    memcpy(to, from, bytes);
+}
+
+void *di_host_host_alloc(struct di_device *dev, size_t bytes)
+{
+    (void)dev;
+    return di_calloc(bytes, 1);
+}
+
+void di_host_host_release(struct di_device *dev, void *memory)
+{
+    (void)dev;
+    free(memory);
+}
+
 di_status di_host_place(struct di_device *dev, const struct di_weight *host, struct di_weight *out,
                         struct di_error *err)
 {

@@ -164,6 +164,9 @@ uint64_t di_host_scratch_bytes(const struct di_device *dev, const struct di_conf
 di_status di_host_alloc(struct di_device *dev, size_t bytes, void **out, struct di_error *err);
 void di_host_release(struct di_device *dev, void *memory);
 di_status di_host_copy(struct di_device *dev, void *to, const void *from, size_t bytes, struct di_error *err);
+void di_host_move(struct di_device *dev, void *to, const void *from, size_t bytes);
+void *di_host_host_alloc(struct di_device *dev, size_t bytes);
+void di_host_host_release(struct di_device *dev, void *memory);
 di_status di_host_place(struct di_device *dev, const struct di_weight *host, struct di_weight *out,
                         struct di_error *err);
 di_status di_host_sync(struct di_device *dev, struct di_error *err);
@@ -172,6 +175,7 @@ bool di_host_passed(struct di_device *dev, uint64_t event);
 void di_host_wait(struct di_device *dev, uint64_t event);
 
 /* ---- operations ---- */
+void di_host_resolve(struct di_device *, const struct di_resolve_args *);
 void di_host_embed(struct di_device *, const struct di_embed_args *);
 void di_host_engram_hash(struct di_device *, const struct di_engram_hash_args *);
 void di_host_engram_lookup(struct di_device *, const struct di_engram_lookup_args *);
@@ -209,6 +213,8 @@ di_status di_queued_sync(struct di_device *dev, struct di_error *err);
 uint64_t di_queued_record(struct di_device *dev);
 bool di_queued_passed(struct di_device *dev, uint64_t event);
 void di_queued_wait(struct di_device *dev, uint64_t event);
+void di_queued_move(struct di_device *dev, void *to, const void *from, size_t bytes);
+void di_queued_resolve(struct di_device *, const struct di_resolve_args *);
 void di_queued_embed(struct di_device *, const struct di_embed_args *);
 void di_queued_engram_hash(struct di_device *, const struct di_engram_hash_args *);
 void di_queued_engram_lookup(struct di_device *, const struct di_engram_lookup_args *);
@@ -236,16 +242,17 @@ void di_queued_gather(struct di_device *, const struct di_gather_args *);
 void di_queued_sample(struct di_device *, const struct di_sample_args *);
 
 /* Every slot of a table but `name` and `open`; prefix: di_host or di_queued, rope: the one slot that is named otherwise. */
-#define DI_HOST_OPERATIONS(prefix, rope_slot)                                                                          \
-    .embed = prefix##_embed, .engram_hash = prefix##_engram_hash, .engram_lookup = prefix##_engram_lookup,             \
-    .engram_mix = prefix##_engram_mix, .hc_mix = prefix##_hc_mix, .hc_collapse = prefix##_hc_collapse,                 \
-    .hc_expand = prefix##_hc_expand, .norm = prefix##_norm, .linear = prefix##_linear,                                 \
-    .group_linear = prefix##_group_linear, .rope = rope_slot, .window_pack = prefix##_window_pack,                     \
-    .window_store = prefix##_window_store, .compress = prefix##_compress, .kv_append = prefix##_kv_append,             \
-    .index_append = prefix##_index_append, .index_query = prefix##_index_query, .index_select = prefix##_index_select, \
-    .attention = prefix##_attention, .gate = prefix##_gate, .experts = prefix##_experts,                               \
-    .shared_expert = prefix##_shared_expert, .combine = prefix##_combine, .gather = prefix##_gather,                   \
-    .sample = prefix##_sample
+#define DI_HOST_OPERATIONS(prefix, rope_slot)                                                                    \
+    .copy = prefix##_move, .host_alloc = di_host_host_alloc, .host_release = di_host_host_release,               \
+    .resolve = prefix##_resolve, .embed = prefix##_embed, .engram_hash = prefix##_engram_hash,                   \
+    .engram_lookup = prefix##_engram_lookup, .engram_mix = prefix##_engram_mix, .hc_mix = prefix##_hc_mix,       \
+    .hc_collapse = prefix##_hc_collapse, .hc_expand = prefix##_hc_expand, .norm = prefix##_norm,                 \
+    .linear = prefix##_linear, .group_linear = prefix##_group_linear, .rope = rope_slot,                         \
+    .window_pack = prefix##_window_pack, .window_store = prefix##_window_store, .compress = prefix##_compress,   \
+    .kv_append = prefix##_kv_append, .index_append = prefix##_index_append, .index_query = prefix##_index_query, \
+    .index_select = prefix##_index_select, .attention = prefix##_attention, .gate = prefix##_gate,               \
+    .experts = prefix##_experts, .shared_expert = prefix##_shared_expert, .combine = prefix##_combine,           \
+    .gather = prefix##_gather, .sample = prefix##_sample
 #define DI_HOST_SLOTS                                                                               \
     .act_bytes = sizeof(float), .close = di_host_close, .identity = di_host_identity,               \
     .scratch_bytes = di_host_scratch_bytes, .alloc = di_host_alloc, .release = di_host_release,     \

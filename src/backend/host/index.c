@@ -47,7 +47,7 @@ static void append(struct di_device *dev, const struct di_rows *rows, const stru
     float *x = (void *)dev->shared;
     for (int64_t i = 0; i < rows->n; i++) {
         int32_t position = rows->position[i], row;
-        if ((position + 1) % cache->ratio != 0)
+        if ((position + 1) % cache->ratio != 0 || (rows->floor != NULL && position < rows->floor[i]))
             continue;
         int32_t entry = position / cache->ratio;
         memcpy(x, in + i * dim, (size_t)dim * sizeof *x);

@@ -15,6 +15,7 @@
         di_stream_push(dev->stream, run_##op, args, sizeof *args);                \
     }
 
+QUEUED(resolve, di_host_resolve)
 QUEUED(embed, di_host_embed)
 QUEUED(engram_hash, di_host_engram_hash)
 QUEUED(engram_lookup, di_host_engram_lookup)
@@ -81,7 +82,7 @@ void di_queued_release(struct di_device *dev, void *memory)
     di_host_release(dev, memory);
 }
 
-enum { SMALL = 4096 };
+enum { SMALL = 4096, LARGE = 32 * SMALL };
 
 struct upload {
     void *to;
@@ -96,20 +97,38 @@ static void run_upload(void *dev, const void *args)
     memcpy(upload->to, upload->data, upload->bytes);
 }
 
-/* Small ones travel with the stream; for others it is waited for. */
+/* In pieces that travel with the stream; what would fill it is waited for. */
 di_status di_queued_upload(struct di_device *dev, void *to, const void *from, size_t bytes, struct di_error *err)
 {
     struct upload upload;
-    if (bytes > SMALL) {
+    if (bytes > LARGE) {
         drain(dev);
         return di_host_copy(dev, to, from, bytes, err);
     }
-    upload.to = to;
-    upload.bytes = bytes;
-    if (bytes != 0)
-        memcpy(upload.data, from, bytes);
-    di_stream_push(dev->stream, run_upload, &upload, offsetof(struct upload, data) + bytes);
+    for (size_t at = 0; at < bytes; at += SMALL) {
+        upload.to = (char *)to + at;
+        upload.bytes = bytes - at < SMALL ? bytes - at : SMALL;
+        memcpy(upload.data, (const char *)from + at, upload.bytes);
+        di_stream_push(dev->stream, run_upload, &upload, offsetof(struct upload, data) + upload.bytes);
+    }
     return DI_OK;
+}
+
+struct move {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+static void run_move(void *dev, const void *args)
+{
+    const struct move *move = args;
+    di_host_move(dev, move->to, move->from, move->bytes);
+}
+
+void di_queued_move(struct di_device *dev, void *to, const void *from, size_t bytes)
+{
+    di_stream_push(dev->stream, run_move, &(struct move){to, from, bytes}, sizeof(struct move));
 }
 
 di_status di_queued_download(struct di_device *dev, void *to, const void *from, size_t bytes, struct di_error *err)
