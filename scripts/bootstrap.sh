@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 packages_for() {
     case "$1" in
-    build) echo "gcc libc6-dev cmake ninja-build make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libcmocka-dev" ;;
+    build) echo "gcc libc6-dev cmake ninja-build make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libcmocka-dev" ;;
     test) echo "python3 python3-venv" ;;
     lint) echo "clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev codespell shellcheck git python3" ;;
     *)
