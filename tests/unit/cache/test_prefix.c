@@ -55,7 +55,7 @@ struct world {
     struct shot *shots;
     int32_t n_shots;
     int32_t n_held[HOLDERS], held[HOLDERS][DEPTH];
-    uint64_t lookups, hits, hit_tokens, evicted, evicted_shots;
+    uint64_t lookups, hits, hit_tokens, evicted, evicted_shots, shot_lookups, shot_hits;
 };
 
 static int32_t draw(struct world *w, int32_t n)
@@ -81,7 +81,8 @@ static void draw_sequence(struct world *w, struct sequence *s)
     int32_t buffer[PAGE * (DEPTH + 1)];
     for (int32_t page = 0; page <= DEPTH; page++)
         fill_page(buffer + page * PAGE, draw(w, 3));
-    s->n = draw(w, 3) == 0 ? draw(w, DEPTH + 1) * PAGE : draw(w, TOKENS + 1);
+    const int32_t tails[] = {0, 0, 1, 5, PAGE - 1, draw(w, PAGE)}; /* few, so that equal lengths meet */
+    s->n = draw(w, DEPTH + 1) * PAGE + tails[draw(w, 6)];
     memcpy(s->tokens, buffer, sizeof s->tokens);
 }
 
@@ -133,6 +134,8 @@ static void compare(struct world *w)
     assert_int_equal(stats.lookups, w->lookups);
     assert_int_equal(stats.hits, w->hits);
     assert_int_equal(stats.hit_tokens, w->hit_tokens);
+    assert_int_equal(stats.snapshot_lookups, w->shot_lookups);
+    assert_int_equal(stats.snapshot_hits, w->shot_hits);
     assert_int_equal(stats.evicted_pages, w->evicted);
     assert_int_equal(stats.evicted_snapshots, w->evicted_shots);
 }
@@ -339,6 +342,8 @@ static void find_snapshot(struct world *w)
             best = shot;
     }
     struct di_snapshot *found = di_prefix_find_snapshot(w->tree, s.tokens, s.n, kind, limit, &length);
+    w->shot_lookups++;
+    w->shot_hits += best != NULL;
     assert_int_equal(length, best != NULL ? best->length : 0);
     assert_int_equal(found != NULL, best != NULL);
     if (found == NULL)
