@@ -1,5 +1,6 @@
 #include "cache/store.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -9,8 +10,7 @@ struct di_kv_store {
     struct di_device *dev;
     struct di_cache_layout layout;
     int32_t max_seqs, n_pages, max_pages;
-    int32_t *free_pages; /* stack, n_free of them */
-    int32_t n_free;
+    struct di_pages *pool;
     int32_t *table; /* [max_seqs, max_pages], host copy */
     int32_t *owned; /* [max_seqs] pages in a slot's table */
     /* device memory */
@@ -52,20 +52,19 @@ di_status di_kv_store_open(const struct di_ops *ops, struct di_device *dev, cons
     s->max_seqs = max_seqs;
     s->n_pages = n_pages;
     s->max_pages = max_pages_per_seq;
-    s->free_pages = di_calloc((size_t)n_pages, sizeof *s->free_pages);
     s->owned = di_calloc((size_t)max_seqs, sizeof *s->owned);
     s->table = di_calloc((size_t)max_seqs * (size_t)max_pages_per_seq, sizeof *s->table);
     di_status status = DI_OK;
-    if (s->free_pages == NULL || s->owned == NULL || s->table == NULL)
-        status = DI_FAIL_NOMEM(err, (size_t)n_pages * sizeof *s->free_pages);
-    else
+    if (s->owned == NULL || s->table == NULL)
+        status = DI_FAIL_NOMEM(err, (size_t)max_seqs * (size_t)max_pages_per_seq * sizeof *s->table);
+    if (status == DI_OK)
+        status = di_pages_open(n_pages, &s->pool, err);
+    if (status == DI_OK)
         status = alloc_device(s, err);
     if (status != DI_OK) {
         di_kv_store_close(s);
         return status;
     }
-    for (int32_t i = 0; i < n_pages; i++) /* popped from the end: page 0 first */
-        s->free_pages[s->n_free++] = n_pages - 1 - i;
     *out = s;
     return DI_OK;
 }
@@ -80,10 +79,19 @@ void di_kv_store_close(struct di_kv_store *s)
         s->ops->release(s->dev, s->rings[layer]);
     for (int32_t k = 0; k < s->layout.n_kv; k++)
         s->ops->release(s->dev, s->tails[k]);
-    free(s->free_pages);
+    di_pages_close(s->pool);
     free(s->owned);
     free(s->table);
     free(s);
+}
+
+/* The table of a slot from page `from` on goes to the device. */
+static di_status upload_table(struct di_kv_store *s, int32_t slot, int32_t from, struct di_error *err)
+{
+    const int32_t *row = s->table + (int64_t)slot * s->max_pages;
+    size_t offset = ((size_t)slot * (size_t)s->max_pages + (size_t)from) * sizeof *row;
+    return s->ops->upload(s->dev, (char *)s->device_table + offset, row + from,
+                          (size_t)(s->owned[slot] - from) * sizeof *row, err);
 }
 
 di_status di_kv_store_reserve(struct di_kv_store *s, int32_t slot, int64_t length, struct di_error *err)
@@ -94,22 +102,114 @@ di_status di_kv_store_reserve(struct di_kv_store *s, int32_t slot, int64_t lengt
     int32_t before = s->owned[slot];
     if (needed <= before)
         return DI_OK;
-    if (needed > s->max_pages || needed - before > s->n_free)
+    int32_t n_free = di_pages_free_count(s->pool);
+    if (needed > s->max_pages || needed - before > n_free)
         return DI_FAIL(err, DI_ERR_LIMIT, "KV pages ran out: a sequence of %lld tokens needs %lld more, %d are free",
-                       (long long)length, (long long)(needed - before), s->n_free);
+                       (long long)length, (long long)(needed - before), n_free);
     int32_t *row = s->table + (int64_t)slot * s->max_pages;
     while (s->owned[slot] < needed)
-        row[s->owned[slot]++] = s->free_pages[--s->n_free];
-    size_t offset = ((size_t)slot * (size_t)s->max_pages + (size_t)before) * sizeof *row;
-    return s->ops->upload(s->dev, (char *)s->device_table + offset, row + before,
-                          (size_t)(needed - before) * sizeof *row, err);
+        row[s->owned[slot]++] = di_pages_take(s->pool);
+    return upload_table(s, slot, before, err);
+}
+
+di_status di_kv_store_adopt(struct di_kv_store *s, int32_t slot, const int32_t *pages, int32_t n, struct di_error *err)
+{
+    if (n > s->max_pages || s->owned[slot] != 0)
+        return DI_FAIL(err, DI_ERR_INTERNAL, "slot %d with %d pages cannot adopt %d of %d", slot, s->owned[slot], n,
+                       s->max_pages);
+    int32_t *row = s->table + (int64_t)slot * s->max_pages;
+    for (int32_t i = 0; i < n; i++) {
+        di_pages_hold(s->pool, pages[i]);
+        row[i] = pages[i];
+    }
+    s->owned[slot] = n;
+    return upload_table(s, slot, 0, err);
 }
 
 void di_kv_store_release(struct di_kv_store *s, int32_t slot)
 {
     int32_t *row = s->table + (int64_t)slot * s->max_pages;
     while (s->owned[slot] > 0)
-        s->free_pages[s->n_free++] = row[--s->owned[slot]];
+        di_pages_drop(s->pool, row[--s->owned[slot]]);
+}
+
+const int32_t *di_kv_store_pages(const struct di_kv_store *s, int32_t slot, int32_t *n)
+{
+    *n = s->owned[slot];
+    return s->table + (int64_t)slot * s->max_pages;
+}
+
+struct di_pages *di_kv_store_pool(const struct di_kv_store *s)
+{
+    return s->pool;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * State of a slot. */
+
+static bool has_tail(const struct di_kv_store *s, int32_t k)
+{
+    return s->layout.ratio[k] == 2;
+}
+
+size_t di_kv_store_state_bytes(const struct di_kv_store *s, const struct di_kv_state *what)
+{
+    size_t bytes = (size_t)what->n_layers * s->layout.ring_bytes + (size_t)what->n_pages * s->layout.page_bytes;
+    for (int32_t k = 0; k < s->layout.n_kv; k++)
+        bytes += has_tail(s, k) ? s->layout.tail_bytes : 0;
+    return bytes;
+}
+
+/* One piece of a slot's state: the device's side, the host's, and which way. */
+static void move_piece(const struct di_kv_store *s, void *device, char **host, size_t bytes, bool out)
+{
+    if (out)
+        s->ops->copy(s->dev, *host, device, bytes);
+    else
+        s->ops->copy(s->dev, device, *host, bytes);
+    *host += bytes;
+}
+
+static void move_state(const struct di_kv_store *s, int32_t slot, const struct di_kv_state *what, char *host, bool out)
+{
+    const size_t at = (size_t)slot;
+    const int32_t *row = s->table + (int64_t)slot * s->max_pages;
+    for (int32_t layer = 0; layer < what->n_layers; layer++)
+        move_piece(s, (char *)s->rings[layer] + at * s->layout.ring_bytes, &host, s->layout.ring_bytes, out);
+    for (int32_t k = 0; k < s->layout.n_kv; k++)
+        if (has_tail(s, k))
+            move_piece(s, (char *)s->tails[k] + at * s->layout.tail_bytes, &host, s->layout.tail_bytes, out);
+    for (int32_t i = what->first_page; i < what->first_page + what->n_pages; i++)
+        move_piece(s, (char *)s->pages + (size_t)row[i] * s->layout.page_bytes, &host, s->layout.page_bytes, out);
+}
+
+void di_kv_store_save(const struct di_kv_store *s, int32_t slot, const struct di_kv_state *what, void *memory)
+{
+    move_state(s, slot, what, memory, true);
+}
+
+void di_kv_store_load(const struct di_kv_store *s, int32_t slot, const struct di_kv_state *what, const void *memory)
+{
+    move_state(s, slot, what, (char *)(uintptr_t)memory, false);
+}
+
+bool di_kv_store_audit(const struct di_kv_store *s, char *why, size_t why_size)
+{
+    for (int32_t slot = 0; slot < s->max_seqs; slot++) {
+        const int32_t *row = s->table + (int64_t)slot * s->max_pages;
+        for (int32_t i = 0; i < s->owned[slot]; i++) {
+            if (di_pages_refs(s->pool, row[i]) < 1) {
+                snprintf(why, why_size, "slot %d: page %d at %d has no reference", slot, row[i], i);
+                return false;
+            }
+            for (int32_t j = 0; j < i; j++)
+                if (row[j] == row[i]) {
+                    snprintf(why, why_size, "slot %d: page %d stands at %d and %d", slot, row[i], j, i);
+                    return false;
+                }
+        }
+    }
+    return di_pages_audit(s->pool, why, why_size);
 }
 
 struct di_ring_view di_kv_store_ring(const struct di_kv_store *s, int32_t layer)

@@ -480,6 +480,8 @@ static di_status attention(struct pass *p, int32_t layer)
     if (plan->owns_kv)
         DI_TRY(compress(p, layer, inv_freq));
     DI_TRY(cut_rows(p, layer));
+    if (p->rows.n == 0)
+        return DI_OK;
     linear(p, b->normed, &w->wq_a, b->q_low);
     norm(p, p->rows.n, b->q_low, &w->q_norm, b->q_low);
     DI_TRY(observe(p, layer, DI_POINT_Q_RESIDUAL, b->q_low, c->q_lora_rank));
@@ -615,6 +617,9 @@ static di_status block(struct pass *p, int32_t layer)
     norm(p, n, b->collapsed, &w->attn_norm, b->normed);
     DI_TRY(observe(p, layer, DI_POINT_ATTN_IN, b->normed, d));
     DI_TRY(attention(p, layer));
+    n = p->rows.n; /* some may have been cut */
+    if (n == 0)
+        return DI_OK;
     expand(p, b->attn_post, b->attn_comb);
 
     hc_mix(p, &w->hc_ffn, b->ffn_pre, b->ffn_post, b->ffn_comb);
@@ -692,7 +697,7 @@ di_status di_forward(struct di_model *m, const struct di_kv_store *store, const 
     };
     DI_TRY(upload_step(&p));
     embed(&p);
-    for (int32_t layer = 0; layer < m->config->num_hidden_layers; layer++) {
+    for (int32_t layer = 0; layer < m->config->num_hidden_layers && p.rows.n > 0; layer++) {
         DI_TRY(block(&p, layer));
         float *leaving = m->b.ffn_pre; /* this layer's FFN pre mix enters the next layer */
         m->b.ffn_pre = m->b.pre;
