@@ -93,12 +93,11 @@ static bool equal(const struct di_snapshot *a, const struct di_snapshot *b)
 /* The list of one node; adds to *count. */
 static bool audit_list(const struct di_prefix *t, int32_t id, int32_t *count, const struct report *report)
 {
-    struct di_snapshot *const *link = &t->nodes[id].snapshots;
-    for (const struct di_snapshot *s = *link; s != NULL; link = &s->next, s = s->next) {
+    for (const struct di_snapshot *s = t->nodes[id].snapshots; s != NULL; s = s->next) {
         if (++*count > t->n_snapshots)
             return wrong(report, "node %d: more snapshots than there are", id);
-        if (s->tree != t || s->node != id || s->link != link)
-            return wrong(report, "node %d: a snapshot of node %d is in its list, or the list is torn", id, s->node);
+        if (s->tree != t || s->node != id)
+            return wrong(report, "node %d: a snapshot of node %d is in its list", id, s->node);
         if (s->length < 1 || s->length / DI_PAGE_TOKENS != t->nodes[id].depth)
             return wrong(report, "node %d: depth %d, a snapshot of length %lld", id, t->nodes[id].depth,
                          (long long)s->length);

@@ -31,9 +31,6 @@ static void enter(struct di_prefix *t, struct di_snapshot *s)
     struct di_snapshot **list = &t->nodes[s->node].snapshots;
     s->tree = t;
     s->next = *list;
-    s->link = list;
-    if (s->next != NULL)
-        s->next->link = &s->next;
     *list = s;
     age_append(t, s);
     t->n_snapshots++;
@@ -43,9 +40,10 @@ static void enter(struct di_prefix *t, struct di_snapshot *s)
 void di_snapshot_leave(struct di_snapshot *s)
 {
     struct di_prefix *t = s->tree;
-    *s->link = s->next;
-    if (s->next != NULL)
-        s->next->link = s->link;
+    struct di_snapshot **link = &t->nodes[s->node].snapshots;
+    while (*link != s)
+        link = &(*link)->next;
+    *link = s->next;
     age_unlink(t, s);
     t->n_snapshots--;
     t->snapshot_bytes -= s->bytes;

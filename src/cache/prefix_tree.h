@@ -29,7 +29,7 @@ struct di_prefix_node {
 
 struct di_snapshot {
     struct di_prefix *tree;            /* NULL when it has left */
-    struct di_snapshot *next, **link;  /* in the node's list; *link is this one */
+    struct di_snapshot *next;          /* in the node's list */
     struct di_snapshot *older, *newer; /* in the tree's list */
     void *payload;
     void (*free_payload)(void *context, void *payload);
