@@ -14,7 +14,7 @@
  *     di_prefix_add_snapshot    so does its state at some length
  *     di_prefix_close
  *
- * Pages that lookup names and snapshots that find names are safe only until the next evict, add or publish, unless held.
+ * What lookup and find_snapshot name is safe only until the next evict or add_snapshot, unless it is held.
  *
  * EXACTNESS. A node is found by a 128-bit hash chain, key = H(key of the parent, the page's tokens), key of the root = H(salt).
  * The hash only leads there: parent and tokens are compared, so that two pages of one key live side by side and a wrong answer
