@@ -39,8 +39,8 @@ static const double inverse_factorial[20] = {
     1.0 / 121645100408832000.0,
 };
 
-/* Without branches, so that loops over it become vectors. */
-static inline double exp_core(double x)
+/* exp(x) for |x| <= 700. Without branches, so that loops over it become vectors. */
+static inline double exp_inside(double x)
 {
     /* x = n ln2 + r, |r| <= ln2/2; ln2 in two parts so that n * high is exact. The sum with 1.5 * 2^52 rounds to a whole number,
      * ties to even, and holds it in its low bits. */
@@ -54,7 +54,12 @@ static inline double exp_core(double x)
     memcpy(&bits, &shifted, sizeof bits);
     bits = (bits + 1023) << 52; /* 2^n, for -1022 <= n <= 1023 */
     memcpy(&power, &bits, sizeof power);
-    double inside = sum * power, outside = x > 700.0 ? (double)INFINITY : x <= -700.0 ? 0.0 : x; /* NaN stays */
+    return sum * power;
+}
+
+static inline double exp_core(double x)
+{
+    double inside = exp_inside(x), outside = x > 700.0 ? (double)INFINITY : x <= -700.0 ? 0.0 : x; /* NaN stays */
     return x > -700.0 && x <= 700.0 ? inside : outside;
 }
 
@@ -77,11 +82,19 @@ DI_VECTOR void di_host_sigmoid_all(const float *x, int64_t n, float *out)
 
 DI_VECTOR void di_host_weights(const float *x, int64_t n, float max, uint64_t *out)
 {
-    const double one = 0x1p52; /* the sum with it rounds to a whole number and holds it in its low bits */
+    const double one = 0x1p52,
+                 top = (double)max; /* the sum with one rounds to a whole number and holds it in its low bits */
     uint64_t one_bits;
     memcpy(&one_bits, &one, sizeof one_bits);
+    if (isinf(max)) {
+        for (int64_t i = 0; i < n; i++)
+            out[i] = x[i] == max ? (uint64_t)1 << 40 : 0;
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
-        double sum = exp_core(x[i] == max ? 0.0 : (double)x[i] - (double)max) * 0x1p40 + one;
+        double below = (double)x[i] - top, sum;
+        below = below > -700.0 ? below : -700.0; /* where the weight is 0 */
+        sum = exp_inside(below) * 0x1p40 + one;
         uint64_t bits;
         memcpy(&bits, &sum, sizeof bits);
         out[i] = bits - one_bits;

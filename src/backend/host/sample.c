@@ -139,13 +139,19 @@ static void penalise(const struct di_sample_rules *r, int64_t i, float *x)
     }
 }
 
-static void forbid(const uint32_t *mask, int32_t vocab, float *x)
+static inline void forbid_word(uint32_t allowed, int32_t size, float *x)
 {
-    for (int32_t word = 0; word * 32 < vocab; word++) {
-        int32_t begin = word * 32, size = vocab - begin < 32 ? vocab - begin : 32;
-        for (int32_t j = 0; mask[word] != UINT32_MAX && j < size; j++)
-            x[begin + j] = (mask[word] >> j & 1U) != 0 ? x[begin + j] : -INFINITY;
-    }
+    for (int32_t j = 0; j < size; j++)
+        x[j] = (allowed >> j & 1U) != 0 ? x[j] : -INFINITY;
+}
+
+DI_VECTOR static void forbid(const uint32_t *mask, int32_t vocab, float *x)
+{
+    for (int32_t word = 0; word < vocab / 32; word++)
+        if (mask[word] != UINT32_MAX)
+            forbid_word(mask[word], 32, x + (size_t)word * 32);
+    if (vocab % 32 != 0)
+        forbid_word(mask[vocab / 32], vocab % 32, x + (size_t)(vocab / 32) * 32);
 }
 
 static const uint32_t *mask_of(const struct di_sample_args *a, int64_t i)
