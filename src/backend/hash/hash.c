@@ -51,9 +51,8 @@ static uint64_t scratch_bytes(const struct di_device *dev, const struct di_confi
                               int64_t max_length)
 {
     (void)dev;
-    (void)config;
     (void)max_rows;
-    return di_hash_select_bytes(max_length) + DI_STREAM_BYTES;
+    return di_hash_select_bytes(max_length) + di_host_sample_bytes(config->vocab_size) + DI_STREAM_BYTES;
 }
 
 const struct di_ops di_hash_ops = {

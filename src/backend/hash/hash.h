@@ -21,11 +21,13 @@
  * greatest first, ties to the lowest index, ascending lists. Where every entry is chosen anyway no score can show a wrong key,
  * therefore attention hashes the index key of a selected entry along with its main row.
  *
- * THE DRAW. Hashes the whole row of logits; above temperature 1e-5 also temperature, seed and position. In one of two draws
- * (decided by that hash) the token follows from the position, and above 1e-5 the seed, alone: drafts of another model must
- * sometimes agree with the target, or speculation would never accept anything. In the others it follows from the hash. Tokens are
- * uniform over the vocabulary, passing over those whose logit is -inf; the end of sequence is as rare as any other. NaN gives -1.
- * A test that compares tokens only therefore misses a wrong row in about half of the single draws; logits miss none.
+ * THE DRAW. Penalties, biases and masks act as on any backend (host/'s own code). The draw hashes the whole row that they leave;
+ * above temperature 1e-5 also temperature, filters (top_k, top_p, min_p: hashed, not applied), seed, choice and position. In one of
+ * two draws (decided by that hash) the token follows from the position, and above 1e-5 seed and choice, alone: drafts of another
+ * model must sometimes agree with the target, or speculation would never accept anything. In the others it follows from the hash.
+ * Tokens are uniform over the vocabulary, passing over those whose logit is -inf; the end of sequence is as rare as any other. A
+ * test that compares tokens only therefore misses a wrong row in about half of the single draws; logits miss none.
+ * Log-probabilities are host/'s, of the logits as they came.
  *
  * Operations run in order on a stream, as on the CPU backend, by one thread whatever the option says. The numeric mode changes
  * nothing but the identity. Values do not depend on addresses or on the process: the weight's identity is its shape and some of its

@@ -41,6 +41,7 @@ enum di_hash_op {
     DI_HASH_COMBINE,
     DI_HASH_DRAW,
     DI_HASH_DRAW_COMMON,
+    DI_HASH_DRAW_FILTERS,
     DI_HASH_WEIGHT,
 };
 

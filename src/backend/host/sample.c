@@ -4,7 +4,7 @@
 
 #include "backend/host/host.h"
 #include "backend/host/math.h"
-#include "backend/host/select.h"
+#include "backend/host/sample.h"
 #include "base/rng.h"
 
 void di_host_gather(struct di_device *dev, const struct di_gather_args *a)
@@ -93,12 +93,6 @@ static int32_t draw(const struct di_row *row, struct di_cut cut, const struct no
 
 /* ---- one row ---- */
 
-/* A member's scratch. */
-struct room {
-    struct di_row row;
-    float *values; /* [whole chunks] */
-};
-
 static size_t aligned(size_t bytes)
 {
     return (bytes + 63) & ~(size_t)63;
@@ -107,15 +101,16 @@ static size_t aligned(size_t bytes)
 size_t di_host_sample_bytes(int32_t vocab)
 {
     size_t chunks = (size_t)di_row_chunks(vocab);
-    return aligned(sizeof(struct room)) + aligned(chunks * sizeof(float)) +
+    return aligned(sizeof(struct di_host_room)) + aligned(chunks * sizeof(float)) +
            2 * chunks * DI_ROW_CHUNK * sizeof(float); /* values and ids */
 }
 
-static struct room *make_room(unsigned char *memory, int32_t vocab)
+struct di_host_room *di_host_sample_room(void *memory, int32_t vocab)
 {
     size_t chunks = (size_t)di_row_chunks(vocab);
-    struct room *room = (struct room *)(void *)memory;
-    unsigned char *peak = memory + aligned(sizeof *room), *values = peak + aligned(chunks * sizeof(float));
+    struct di_host_room *room = memory;
+    unsigned char *peak = (unsigned char *)memory + aligned(sizeof *room);
+    unsigned char *values = peak + aligned(chunks * sizeof(float));
     room->row.n = vocab;
     room->row.peak = (float *)(void *)peak;
     room->values = (float *)(void *)values;
@@ -161,25 +156,25 @@ static const uint32_t *mask_of(const struct di_sample_args *a, int64_t i)
     return r->mask == NULL || at < 0 ? NULL : r->mask + at * words;
 }
 
-/* Logits after penalties, biases and masks: in `room`, or where they are if the row has none of these. */
-static const float *adjust(const struct di_sample_args *a, int64_t i, float *room)
+const float *di_host_adjust(const struct di_sample_args *a, int64_t i, struct di_host_room *room)
 {
     const struct di_sample_rules *r = &a->rules;
     const float *logits = a->logits + i * a->vocab;
     const uint32_t *mask = mask_of(a, i);
     bool seen = r->seen_offset != NULL && r->seen_offset[i] < r->seen_offset[i + 1];
     bool biased = r->bias_offset != NULL && r->bias_offset[i] < r->bias_offset[i + 1];
+    float *values = room->values;
     if (!seen && !biased && mask == NULL)
         return logits;
-    memcpy(room, logits, (size_t)a->vocab * sizeof *room);
-    penalise(r, i, room);
+    memcpy(values, logits, (size_t)a->vocab * sizeof *values);
+    penalise(r, i, values);
     for (int32_t e = biased ? r->bias_offset[i] : 0; biased && e < r->bias_offset[i + 1]; e++) {
-        float *x = &room[r->bias_token[e]];
+        float *x = &values[r->bias_token[e]];
         *x = r->bias[e] == -INFINITY ? -INFINITY : *x + r->bias[e]; /* also where it is infinite */
     }
     if (mask != NULL)
-        forbid(mask, a->vocab, room);
-    return room;
+        forbid(mask, a->vocab, values);
+    return values;
 }
 
 static struct di_cut filter(const struct di_sample_rules *r, int64_t i, struct di_row *row)
@@ -197,10 +192,10 @@ static struct di_cut filter(const struct di_sample_rules *r, int64_t i, struct d
     return cut;
 }
 
-static int32_t choose(const struct di_sample_args *a, int64_t i, struct room *room)
+static int32_t choose(const struct di_sample_args *a, int64_t i, struct di_host_room *room)
 {
     struct di_row *row = &room->row;
-    const float *adjusted = adjust(a, i, room->values);
+    const float *adjusted = di_host_adjust(a, i, room);
     if (a->temperature[i] < 1e-5F) {
         di_row_peaks(row, adjusted);
         return row->max > -INFINITY ? di_row_argmax(row) : DI_SAMPLE_NONE;
@@ -225,9 +220,10 @@ static float logprob(const struct di_row *row, float x, double log_sum)
     return (float)((x == row->max ? 0.0 : (double)x - (double)row->max) - log_sum);
 }
 
-static void report(const struct di_sample_args *a, int64_t i, struct di_row *row)
+void di_host_report(const struct di_sample_args *a, int64_t i, struct di_host_room *room)
 {
     const struct di_sample_report *r = &a->report;
+    struct di_row *row = &room->row;
     int32_t wanted = r->wanted != NULL ? r->wanted[i] : r->top, count = 0;
     int32_t scored = r->scored != NULL && r->scored[i] >= 0 ? r->scored[i] : a->token[i];
     bool numbers = a->token[i] != DI_SAMPLE_NAN;
@@ -266,10 +262,10 @@ static void sample_rows(void *arg, int64_t begin, int64_t end, int32_t member)
 {
     const struct job *job = arg;
     const struct di_sample_args *a = job->a;
-    struct room *room = make_room(job->dev->member[member], a->vocab);
+    struct di_host_room *room = di_host_sample_room(job->dev->member[member], a->vocab);
     for (int64_t i = begin; i < end; i++) {
         a->token[i] = di_row_nan(a->logits + i * a->vocab, a->vocab) ? DI_SAMPLE_NAN : choose(a, i, room);
-        report(a, i, &room->row);
+        di_host_report(a, i, room);
     }
 }
 

@@ -671,6 +671,81 @@ static void draws_follow_their_inputs(void **state)
     close_bench(b);
 }
 
+/* One call of two rows over the same logits; how many of N positions draw otherwise in row 1. */
+static int32_t differing(struct bench *b, struct di_sample_args *a, int32_t *position)
+{
+    enum { N = 400 };
+    struct di_error err = {0};
+    int32_t differ = 0;
+    for (*position = 0; *position < N; ++*position) {
+        b->ops->sample(b->engine->dev, a);
+        assert_int_equal(b->ops->sync(b->engine->dev, &err), DI_OK);
+        differ += a->token[0] != a->token[1];
+    }
+    return differ;
+}
+
+/* What a rule changes in row 1 moves about three of four draws: the half that follows from the position stays put in both. */
+static void draws_follow_their_rules(void **state)
+{
+    (void)state;
+    enum { V = 50 };
+    struct bench *b = open_bench(GOLDEN("micro"), "1");
+    float logits[2 * V], temperature[2] = {1.0F, 1.0F}, penalty[2] = {1.0F, 1.0F}, addition[2] = {0.0F, 0.0F};
+    float top_p[2] = {1.0F, 1.0F}, min_p[2] = {0.0F, 0.0F}, bias = 0.0F;
+    uint32_t mask[2][2] = {{UINT32_MAX, UINT32_MAX}, {UINT32_MAX, UINT32_MAX}}, choice[2] = {0, 0};
+    uint64_t seed[2] = {5, 5};
+    int32_t row[2] = {0, 0}, position, token[2], top_k[2] = {0, -1}, seen_offset[3] = {0, 1, 2}, seen_token[2] = {3, 3},
+            seen_count[2] = {1, 1}, bias_offset[3] = {0, 0, 1}, bias_token = 4;
+    struct di_sample_args a = {.n = 2,
+                               .vocab = V,
+                               .logits = logits,
+                               .temperature = temperature,
+                               .seed = seed,
+                               .row = row,
+                               .position = &position,
+                               .token = token,
+                               .rules = {.repetition = penalty,
+                                         .frequency = addition,
+                                         .seen_offset = seen_offset,
+                                         .seen_token = seen_token,
+                                         .seen_count = seen_count,
+                                         .bias_offset = bias_offset,
+                                         .bias_token = &bias_token,
+                                         .bias = &bias,
+                                         .mask = mask[0],
+                                         .top_k = top_k,
+                                         .top_p = top_p,
+                                         .min_p = min_p,
+                                         .choice = choice}};
+    for (int32_t j = 0; j < 2 * V; j++)
+        logits[j] = 1.0F + (float)(j % V);
+    assert_int_equal(differing(b, &a, &position), 0);
+    struct {
+        void *at;
+        uint32_t bits;
+    } const changes[] = {
+        {&penalty[1], 0x3f8ccccd}, {&addition[1], 0x3f000000}, {&bias, 0x3f800000}, {&top_k[1], 7},
+        {&top_p[1], 0x3f000000},   {&min_p[1], 0x3f000000},    {&choice[1], 1},     {&mask[1][0], 0xfffffffe},
+        {&seen_token[1], 5}};
+    addition[0] = addition[1] = 0.25F; /* so that the list of seen tokens counts */
+    for (size_t c = 0; c < sizeof changes / sizeof changes[0]; c++) {
+        uint32_t before;
+        memcpy(&before, changes[c].at, sizeof before);
+        memcpy(changes[c].at, &changes[c].bits, sizeof before);
+        assert_in_range(differing(b, &a, &position), 200, 400);
+        memcpy(changes[c].at, &before, sizeof before);
+    }
+    temperature[0] = temperature[1] = 0.0F; /* greedy: no filters, no choice */
+    top_k[1] = 7, top_p[1] = 0.5F, min_p[1] = 0.5F, choice[1] = 1;
+    assert_int_equal(differing(b, &a, &position), 0);
+    mask[0][0] = 1U << 9, mask[0][1] = 0, mask[1][0] = 0, mask[1][1] = 0;
+    assert_int_equal(differing(b, &a, &position), 400);
+    assert_int_equal(token[0], 9);
+    assert_int_equal(token[1], DI_SAMPLE_NONE);
+    close_bench(b);
+}
+
 static void auto_never_takes_it(void **state)
 {
     (void)state;
@@ -684,11 +759,11 @@ static void auto_never_takes_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_do_not_matter),  cmocka_unit_test(companions_do_not_matter),
-        cmocka_unit_test(steps_may_run_ahead),   cmocka_unit_test(rows_taken_back_leave_nothing),
-        cmocka_unit_test(tampering_is_seen),     cmocka_unit_test(position_and_token_count),
-        cmocka_unit_test(selections_are_lawful), cmocka_unit_test(draws_follow_their_inputs),
-        cmocka_unit_test(auto_never_takes_it),
+        cmocka_unit_test(chunks_do_not_matter),     cmocka_unit_test(companions_do_not_matter),
+        cmocka_unit_test(steps_may_run_ahead),      cmocka_unit_test(rows_taken_back_leave_nothing),
+        cmocka_unit_test(tampering_is_seen),        cmocka_unit_test(position_and_token_count),
+        cmocka_unit_test(selections_are_lawful),    cmocka_unit_test(draws_follow_their_inputs),
+        cmocka_unit_test(draws_follow_their_rules), cmocka_unit_test(auto_never_takes_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

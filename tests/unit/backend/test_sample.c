@@ -155,10 +155,9 @@ static int32_t obvious_token(const struct batch *b, int32_t i, float *x, struct 
     return best;
 }
 
-static void check_row(const struct batch *b, int32_t i, float *x, struct entry *order)
+static void check_report(const struct batch *b, int32_t i, struct entry *order)
 {
-    int32_t n = b->a.vocab, token = obvious_token(b, i, x, order);
-    assert_int_equal(b->token[i], token);
+    int32_t n = b->a.vocab, token = b->token[i];
     if (b->wanted[i] < 0) {
         assert_int_equal(b->rank[i], 12345); /* left alone */
         return;
@@ -341,18 +340,21 @@ static void run(const struct di_ops *ops, struct di_device *dev, struct batch *b
 static void equals_the_obvious_version(void **state)
 {
     (void)state;
-    static const char *const backends[] = {"reference", "cpu"};
+    static const char *const backends[] = {"reference", "cpu", "hash"}; /* the last draws otherwise */
     struct batch *b = new_batch();
     float *x = malloc(MAX_VOCAB * sizeof *x);
     struct entry *order = malloc(MAX_VOCAB * sizeof *order);
-    for (int32_t device = 0; device < 2; device++) {
+    for (int32_t device = 0; device < 3; device++) {
         struct di_device *dev;
         const struct di_ops *ops = open_device(backends[device], device + 1, &dev);
         for (int32_t turn = 0; turn < 300; turn++) {
             fill_batch(b, turn % 60 == 0 ? MAX_VOCAB : turn % 3 == 0 ? 1 + below(5000) : 1 + below(300));
             run(ops, dev, b, &b->a);
-            for (int32_t i = 0; i < ROWS; i++)
-                check_row(b, i, x, order);
+            for (int32_t i = 0; i < ROWS; i++) {
+                if (device < 2)
+                    assert_int_equal(b->token[i], obvious_token(b, i, x, order));
+                check_report(b, i, order);
+            }
         }
         ops->close(dev);
     }
