@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 static bool is_printable(uint32_t byte)
 {

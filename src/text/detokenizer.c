@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "text/tokenizer_json.h"
-#include "text/utf8.h"
 
 enum { MAX_TAIL = 3 }; /* bytes of an incomplete character */
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "text/new_characters.h"
-#include "text/utf8.h"
 
 enum { MAX_DEPTH = 32, MAX_DIGITS = 4 };
 

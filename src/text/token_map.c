@@ -5,10 +5,10 @@
 #include <utf8proc.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "text/byte_alphabet.h"
 #include "text/engram_folding.h"
 #include "text/tokenizer_json.h"
-#include "text/utf8.h"
 
 enum {
     MAX_PARTS = 18,           /* characters of the longest decomposition, U+FDFA's */

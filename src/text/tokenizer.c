@@ -5,9 +5,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "text/tokenizer_json.h"
 #include "text/trie.h"
-#include "text/utf8.h"
 
 enum { MAX_FILE_BYTES = 256 * 1024 * 1024 };
 

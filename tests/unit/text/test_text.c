@@ -13,9 +13,9 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "base/utf8.h"
 #include "text/token_map.h"
 #include "text/tokenizer_json.h"
-#include "text/utf8.h"
 
 #define MICRO DI_TEST_DATA "/goldens/micro/tokenizer.json"
 

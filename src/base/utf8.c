@@ -1,4 +1,4 @@
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 enum di_utf8_kind di_utf8_next(const uint8_t *b, size_t size, size_t *len, uint32_t *code)
 {

@@ -1,6 +1,6 @@
-/* text/utf8.h - UTF-8 as the Unicode standard (and Rust's from_utf8_lossy) reads it. Private to text/. */
-#ifndef DI_TEXT_UTF8_H
-#define DI_TEXT_UTF8_H
+/* base/utf8.h - UTF-8 as the Unicode standard (and Rust's from_utf8_lossy) reads it. */
+#ifndef DI_BASE_UTF8_H
+#define DI_BASE_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
