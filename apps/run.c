@@ -138,7 +138,7 @@ static int read_params(const struct app_args *args, struct di_sampling_params *p
     params->max_tokens = (int32_t)max_tokens;
     params->ignore_eos = args_has(args, "ignore-eos");
     params->has_seed = args_has(args, "seed");
-    if (code == APP_OK && di_sampling_validate(params, &err) != DI_OK)
+    if (code == APP_OK && di_sampling_validate(params, 0, &err) != DI_OK)
         code = app_error(args, APP_USAGE, &err);
     return code;
 }

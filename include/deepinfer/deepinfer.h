@@ -32,6 +32,7 @@
 #include "deepinfer/introspect.h"
 #include "deepinfer/options.h"
 #include "deepinfer/request.h"
+#include "deepinfer/sampling.h"
 #include "deepinfer/status.h"
 #include "deepinfer/tokenizer.h"
 

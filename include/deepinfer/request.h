@@ -1,4 +1,4 @@
-/* deepinfer/request.h - one request: sampling parameters, and generation. Part of deepinfer/deepinfer.h. */
+/* deepinfer/request.h - one request: generation. Part of deepinfer/deepinfer.h. */
 #ifndef DEEPINFER_REQUEST_H
 #define DEEPINFER_REQUEST_H
 
@@ -7,23 +7,12 @@
 #include <stdint.h>
 
 #include "deepinfer/engine.h"
+#include "deepinfer/sampling.h"
 #include "deepinfer/status.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-struct di_sampling_params {
-    double temperature; /* >= 0; below 1e-5 the most likely token is taken. Default 1 */
-    int32_t max_tokens; /* >= 1. Default 256 */
-    bool ignore_eos;    /* do not stop at the end-of-sequence token. Default false */
-    bool has_seed;      /* false: a seed is drawn and reported in the result */
-    uint64_t seed;      /* same prompt, parameters and seed: same tokens */
-};
-
-DI_API struct di_sampling_params di_sampling_defaults(void);
-/* Every field checked; the message names the parameter and its value. */
-DI_API di_status di_sampling_validate(const struct di_sampling_params *params, struct di_error *err);
 
 /* What a request yields, token by token. Pointers are valid during the call only. */
 struct di_token_event {
@@ -47,7 +36,8 @@ struct di_generation {
 
 /* Runs one request to its end on the calling thread. `prompt` is n_prompt token ids (at least one). on_token may be NULL.
  * Errors before anything runs: empty prompt, an id outside the vocabulary (names index and id), a prompt that leaves no
- * room in the context, parameters out of range. max_tokens past the context ends with finish_reason "length" there. */
+ * room in the context, parameters out of range, or ones that are not supported yet: of sampling.h those beside temperature,
+ * max_tokens, ignore_eos and the seed must have their defaults. max_tokens past the context ends with finish_reason "length" there. */
 DI_API di_status di_generate(di_engine *engine, const int32_t *prompt, size_t n_prompt,
                              const struct di_sampling_params *params, di_token_fn on_token, void *user,
                              struct di_generation *result, struct di_error *err);

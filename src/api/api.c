@@ -1,5 +1,4 @@
 /* The public functions of engine.h, request.h and introspect.h: argument checks, then the engine. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "deepinfer/deepinfer.h"
@@ -51,18 +50,33 @@ const char *di_engine_identity(const di_engine *engine)
     return engine->identity;
 }
 
-struct di_sampling_params di_sampling_defaults(void)
+/* What the engine does not do yet is refused, never ignored. */
+static di_status check_supported(const struct di_sampling_params *p, struct di_error *err)
 {
-    return (struct di_sampling_params){.temperature = 1.0, .max_tokens = 256};
-}
-
-di_status di_sampling_validate(const struct di_sampling_params *params, struct di_error *err)
-{
-    if (!isfinite(params->temperature) || params->temperature < 0.0)
-        return DI_FAIL(err, DI_ERR_RANGE, "temperature must be a finite number of at least 0, not %g",
-                       params->temperature);
-    if (params->max_tokens < 1)
-        return DI_FAIL(err, DI_ERR_RANGE, "max_tokens must be at least 1, not %d", params->max_tokens);
+    const struct {
+        const char *name;
+        bool wanted;
+    } checks[] = {
+        {"top_k", p->top_k > 0},
+        {"top_p", p->top_p < 1.0},
+        {"min_p", p->min_p > 0.0},
+        {"repetition_penalty", p->repetition_penalty < 1.0 || p->repetition_penalty > 1.0},
+        {"frequency_penalty", p->frequency_penalty < 0.0 || p->frequency_penalty > 0.0},
+        {"presence_penalty", p->presence_penalty < 0.0 || p->presence_penalty > 0.0},
+        {"logit_bias", p->n_logit_bias > 0},
+        {"allowed_token_ids", p->n_allowed_token_ids > 0},
+        {"bad_token_ids", p->n_bad_token_ids > 0},
+        {"min_tokens", p->min_tokens > 0},
+        {"stop", p->n_stop > 0},
+        {"stop_token_ids", p->n_stop_token_ids > 0},
+        {"n", p->n > 1},
+        {"logprobs", p->logprobs >= 0},
+        {"prompt_logprobs", p->prompt_logprobs >= 0},
+        {"skip_special_tokens", !p->skip_special_tokens},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
+        if (checks[i].wanted)
+            return DI_FAIL(err, DI_ERR_UNSUPPORTED, "%s is not supported yet; leave it at its default", checks[i].name);
     return DI_OK;
 }
 
@@ -70,7 +84,8 @@ di_status di_generate(di_engine *engine, const int32_t *prompt, size_t n_prompt,
                       const struct di_sampling_params *params, di_token_fn on_token, void *user,
                       struct di_generation *result, struct di_error *err)
 {
-    DI_TRY(di_sampling_validate(params, err));
+    DI_TRY(di_sampling_validate(params, engine->config->vocab_size, err));
+    DI_TRY(check_supported(params, err));
     return di_generate_run(engine, prompt, n_prompt, params, on_token, user, result, err);
 }
 

@@ -121,6 +121,16 @@ static void bad_requests_name_the_culprit_and_leave_the_engine_usable(void **sta
     params.max_tokens = 0;
     assert_int_equal(di_generate(engine, prompt, PROMPT, &params, NULL, NULL, &result, &err), DI_ERR_RANGE);
     assert_non_null(strstr(err.message, "max_tokens"));
+    params = di_sampling_defaults();
+    params.bad_token_ids = bad; /* checked against the model's vocabulary */
+    params.n_bad_token_ids = 3;
+    bad[2] = 600;
+    assert_int_equal(di_generate(engine, prompt, PROMPT, &params, NULL, NULL, &result, &err), DI_ERR_RANGE);
+    assert_non_null(strstr(err.message, "bad_token_ids[2] is 600"));
+    params = di_sampling_defaults();
+    params.top_p = 0.5;
+    assert_int_equal(di_generate(engine, prompt, PROMPT, &params, NULL, NULL, &result, &err), DI_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "top_p"));
     generate(engine, 0.0, 4);
     di_engine_close(engine);
 }

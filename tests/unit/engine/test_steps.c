@@ -191,7 +191,9 @@ static void memory_stays_within_the_plan(void **state)
     int32_t ids[1000];
     for (int i = 0; i < 1000; i++)
         ids[i] = (int32_t)((uint32_t)i * 104729U % (uint32_t)e->config->vocab_size);
-    struct di_sampling_params params = {.temperature = 1, .max_tokens = 8, .ignore_eos = true};
+    struct di_sampling_params params = di_sampling_defaults();
+    params.max_tokens = 8;
+    params.ignore_eos = true;
     struct di_generation result;
     assert_int_equal(di_generate_run(e, ids, 1000, &params, NULL, NULL, &result, &err), DI_OK);
     uint64_t held = di_engine_anonymous_memory();
