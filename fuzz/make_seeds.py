@@ -41,6 +41,11 @@ def main() -> None:
     tokenizer["model"]["vocab"] = {k: i for i, k in enumerate(small)}
     tokenizer["model"]["merges"], tokenizer["added_tokens"] = [], []
     put("tokenizer_json", "bytes", json.dumps(tokenizer, ensure_ascii=False).encode())
+    stop = lambda strings, include, text: bytes([2 * len(strings) + include]) + b"".join(s + b"\0" for s in strings) + b"\x05" + text
+    put("stop", "blank_line", stop([b"\n\n"], 0, b"one\ntwo\n\nthree"))
+    put("stop", "overlapping", stop([b"abcd", b"bc", b"aab"], 1, b"aaaabcabcd"))
+    put("stop", "characters", stop(["\u4e2d!".encode(), "\u4e2d\u4e2d?".encode()], 0, "\u4e2d\u4e2d\u4e2d!".encode()))
+    put("stop", "empty_string", stop([b"a", b""], 0, b"a"))
 
 
 if __name__ == "__main__":
