@@ -131,12 +131,14 @@ static inline int32_t bucket_of(float x, int32_t high, int32_t shift)
 static struct di_cut at_sum_of_few(const float *x, int32_t *ids, int32_t n, const float *max, uint64_t limit)
 {
     uint64_t weight[DI_ROW_CHUNK], sum = 0;
+    int32_t last = 0;
     di_row_sort(x, ids, n);
     weigh(x, ids, n, max, weight);
-    int32_t i = 0;
-    for (sum = weight[0]; sum < limit && i + 1 < n; sum += weight[i])
-        i++;
-    return (struct di_cut){x[ids[i]], ids[i]};
+    for (int32_t i = 0; i < n && sum < limit; i++) {
+        sum += weight[i];
+        last = i;
+    }
+    return (struct di_cut){x[ids[last]], ids[last]};
 }
 
 /* The element of ids[n], ascending, at which the sum of weights in the order of x reaches `limit`, 1 <= limit <= their sum.
