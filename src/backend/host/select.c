@@ -212,8 +212,9 @@ struct di_cut di_row_first(struct di_row *row, int32_t k)
         floor = at_sum(row->peak, row->ids, chunks, NULL, (uint64_t)k, row->mass).value;
     }
     int32_t count = collect(row, floor);
-    return count < k ? all
-                     : at_sum(row->x, row->ids, count, NULL, (uint64_t)k, row->mass); /* few: the row has no more */
+    if (count < k) /* the row has no more */
+        return all;
+    return at_sum(row->x, row->ids, count, NULL, (uint64_t)k, row->mass);
 }
 
 /* Buckets by the distance from the greatest value: 64 per unit. */
