@@ -61,7 +61,7 @@ static bool on_token(void *user, const struct di_token_event *event)
     if (out->stream)
         return (event->text_len == 0 || app_write(event->text, event->text_len)) && !interrupted;
     out->nomem = !append_text(out, event->text, event->text_len) ||
-                 di_token_list_push(&out->ids, event->id, NULL) != DI_OK;
+                 (event->id >= 0 && di_token_list_push(&out->ids, event->id, NULL) != DI_OK);
     return !out->nomem && !interrupted;
 }
 
@@ -215,9 +215,8 @@ static int generate(const struct app_args *args, di_engine *engine, const struct
         code = app_error(args, app_input_code(&err), &err);
     } else {
         if (out.stream)
-            printf("%s\n", result.tail);
-        else if (out.nomem || !append_text(&out, result.tail, strlen(result.tail)) ||
-                 !print_json(&out, prompt, &result, engine))
+            app_write("\n", 1);
+        else if (out.nomem || !print_json(&out, prompt, &result, engine))
             code = app_fail(args, APP_FAILED, DI_ERR_NOMEM, "out of memory while the result was put together");
         if (args_has(args, "stats"))
             print_stats(&prompt->ids, &result);

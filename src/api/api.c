@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/generate.h"
 #include "engine/inspect.h"
+#include "engine/service.h"
 #include "engine/trace.h"
 
 di_status di_engine_open(const char *model, const di_options *options, di_engine **out, struct di_error *err)
@@ -50,43 +51,49 @@ const char *di_engine_identity(const di_engine *engine)
     return engine->identity;
 }
 
-/* What the engine does not do yet is refused, never ignored. */
-static di_status check_supported(const struct di_sampling_params *p, struct di_error *err)
-{
-    const struct {
-        const char *name;
-        bool wanted;
-    } checks[] = {
-        {"top_k", p->top_k > 0},
-        {"top_p", p->top_p < 1.0},
-        {"min_p", p->min_p > 0.0},
-        {"repetition_penalty", p->repetition_penalty < 1.0 || p->repetition_penalty > 1.0},
-        {"frequency_penalty", p->frequency_penalty < 0.0 || p->frequency_penalty > 0.0},
-        {"presence_penalty", p->presence_penalty < 0.0 || p->presence_penalty > 0.0},
-        {"logit_bias", p->n_logit_bias > 0},
-        {"allowed_token_ids", p->n_allowed_token_ids > 0},
-        {"bad_token_ids", p->n_bad_token_ids > 0},
-        {"min_tokens", p->min_tokens > 0},
-        {"stop", p->n_stop > 0},
-        {"stop_token_ids", p->n_stop_token_ids > 0},
-        {"n", p->n > 1},
-        {"logprobs", p->logprobs >= 0},
-        {"prompt_logprobs", p->prompt_logprobs >= 0},
-        {"skip_special_tokens", !p->skip_special_tokens},
-    };
-    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
-        if (checks[i].wanted)
-            return DI_FAIL(err, DI_ERR_UNSUPPORTED, "%s is not supported yet; leave it at its default", checks[i].name);
-    return DI_OK;
-}
-
 di_status di_generate(di_engine *engine, const int32_t *prompt, size_t n_prompt,
                       const struct di_sampling_params *params, di_token_fn on_token, void *user,
                       struct di_generation *result, struct di_error *err)
 {
-    DI_TRY(di_sampling_validate(params, engine->config->vocab_size, err));
-    DI_TRY(check_supported(params, err));
     return di_generate_run(engine, prompt, n_prompt, params, on_token, user, result, err);
+}
+
+di_status di_submit(di_engine *engine, const struct di_request *request, uint64_t *ticket, struct di_error *err)
+{
+    struct di_call *call;
+    DI_TRY(di_call_create(engine, request, di_service_mailbox(engine->loop), &call, err));
+    di_status status = di_service_submit(engine->loop, call, ticket, err);
+    if (status != DI_OK)
+        di_call_free(call);
+    return status;
+}
+
+di_status di_next_event(di_engine *engine, double timeout, struct di_event **event, struct di_error *err)
+{
+    struct di_letter *letter = di_mailbox_take(di_service_mailbox(engine->loop), timeout);
+    *event = letter != NULL ? &letter->event : NULL;
+    return letter != NULL ? DI_OK : di_service_health(engine->loop, err);
+}
+
+void di_event_free(di_engine *engine, struct di_event *event)
+{
+    if (event != NULL)
+        di_mailbox_return(di_service_mailbox(engine->loop), (struct di_letter *)(void *)event);
+}
+
+di_status di_abort(di_engine *engine, const char *id, struct di_error *err)
+{
+    return di_service_abort(engine->loop, id, 0, err);
+}
+
+di_status di_abort_ticket(di_engine *engine, uint64_t ticket, struct di_error *err)
+{
+    return di_service_abort(engine->loop, NULL, ticket, err);
+}
+
+void di_engine_get_stats(di_engine *engine, struct di_engine_stats *stats)
+{
+    di_service_stats(engine->loop, stats);
 }
 
 di_status di_inspect(const char *model, const di_options *options, char **json, struct di_error *err)
@@ -116,5 +123,8 @@ di_status di_trace(di_engine *engine, const struct di_trace_options *options, co
     if (options->greedy < 0)
         return DI_FAIL(err, DI_ERR_RANGE, "greedy must be at least 0, not %d", options->greedy);
     DI_TRY(di_check_prompt(engine, options->ids, options->n_ids, options->greedy, err));
-    return di_trace_run(engine, options, out_path, err);
+    DI_TRY(di_service_rest(engine->loop, err));
+    di_status status = di_trace_run(engine, options, out_path, err);
+    di_service_wake(engine->loop);
+    return status;
 }

@@ -8,7 +8,7 @@
 #include "backend/registry.h"
 #include "base/mem.h"
 #include "base/options.h"
-#include "engine/session.h"
+#include "engine/loop.h"
 #include "model/forward.h"
 #include "text/token_map.h"
 
@@ -73,11 +73,51 @@ static di_status load_tokenizer(struct di_engine *e, const char *folder, struct 
     return DI_OK;
 }
 
+enum { PAGE_RECORD = 700 };           /* of the pool and the prefix cache, for each page */
 enum { ROUNDING_BYTES = 256 * 1024 }; /* stacks, and what buffers take beyond their size: whole pages */
 
 static uint64_t token_map_bytes(const struct di_engine *e)
 {
     return e->token_map != NULL ? (uint64_t)e->config->vocab_size * sizeof *e->token_map : 0;
+}
+
+enum { POOL_TOKENS = 65536, LOGIT_ROWS = 32 };
+
+/* What the engine thread will work with. */
+static di_status set_loop(struct di_engine *e, const di_options *options, struct di_error *err)
+{
+    struct di_loop_options *o = &e->loop_options;
+    int64_t tokens = di_options_int(options, "kv-cache-tokens");
+    if (tokens == 0)
+        tokens = e->max_model_len > POOL_TOKENS ? e->max_model_len : POOL_TOKENS;
+    *o = (struct di_loop_options){
+        .max_rows = e->max_rows,
+        .max_seqs = (int32_t)di_options_int(options, "max-num-seqs"),
+        .pool_pages = (tokens + DI_PAGE_TOKENS - 1) / DI_PAGE_TOKENS,
+        .async = di_options_is(options, "async", "on"),
+        .prefix_cache = di_options_is(options, "prefix-cache", "on"),
+        .bounded_replay = di_options_is(options, "bounded-replay", "on"),
+        .snapshot_bytes = (size_t)di_options_int(options, "snapshot-mb") << 20,
+        .truncation = di_options_is(options, "truncation", "off")     ? DI_TRUNCATION_OFF
+                      : di_options_is(options, "truncation", "exact") ? DI_TRUNCATION_EXACT
+                                                                      : DI_TRUNCATION_COMPACT,
+        .keep = di_options_int(options, "truncation-keep"),
+    };
+    o->max_logits = o->max_seqs > LOGIT_ROWS ? o->max_seqs : LOGIT_ROWS;
+    o->max_length = e->max_model_len < o->pool_pages * DI_PAGE_TOKENS ? e->max_model_len
+                                                                      : o->pool_pages * DI_PAGE_TOKENS;
+    if (o->pool_pages > INT32_MAX)
+        return DI_FAIL(err, DI_ERR_RANGE, "option kv-cache-tokens: %lld is more than pages can be numbered",
+                       (long long)tokens);
+    if (o->truncation == DI_TRUNCATION_COMPACT && o->keep < e->config->sliding_window)
+        return DI_FAIL(err, DI_ERR_RANGE, "option truncation-keep: %lld is less than the model's window of %d",
+                       (long long)o->keep, e->config->sliding_window);
+    return DI_OK;
+}
+
+int64_t di_engine_longest(const struct di_engine *e)
+{
+    return e->loop_options.max_length;
 }
 
 static di_status set_limits(struct di_engine *e, const di_options *options, struct di_error *err)
@@ -87,9 +127,9 @@ static di_status set_limits(struct di_engine *e, const di_options *options, stru
         return DI_FAIL(err, DI_ERR_RANGE, "option max-model-len: %lld is more than the model's context of %lld",
                        (long long)wanted, (long long)context);
     e->max_model_len = wanted == 0 ? context : wanted;
-    int64_t rows = di_options_int(options, "max-batched-tokens");
-    e->max_rows = (int32_t)(rows < e->max_model_len ? rows : e->max_model_len);
-    return DI_OK;
+    int64_t rows = di_options_int(options, "max-num-batched-tokens"), seqs = di_options_int(options, "max-num-seqs");
+    e->max_rows = (int32_t)(rows < e->max_model_len || seqs > 1 ? rows : e->max_model_len);
+    return set_loop(e, options, err);
 }
 
 static di_status load(struct di_engine *e, const char *folder, const di_options *options, struct di_error *err)
@@ -134,19 +174,23 @@ di_status di_engine_load(const char *model, const di_options *options, struct di
 
 void di_engine_memory_plan(const struct di_engine *e, struct di_memory_term out[DI_MEMORY_TERMS])
 {
-    int64_t pages = (e->max_model_len + DI_PAGE_TOKENS - 1) / DI_PAGE_TOKENS;
-    out[0] = (struct di_memory_term){"weights", "mapped from the checkpoint, used in place",
-                                     di_st_total_bytes(di_checkpoint_tensors(e->ckpt)), false};
-    out[1] = (struct di_memory_term){"kv-pages", "global KV and index keys for max-model-len tokens",
-                                     (uint64_t)pages * e->layout.page_bytes, true};
-    out[2] = (struct di_memory_term){"rings", "window rings and compressor tails of one sequence",
-                                     di_cache_private_bytes(&e->layout), true};
-    out[3] = (struct di_memory_term){"workspace", "activations of one step of max-batched-tokens rows",
-                                     di_model_workspace_bytes(e->config, e->ops->act_bytes, e->max_rows, 1), true};
-    out[4] = (struct di_memory_term){"token-map", "compressed token ids of Engram", token_map_bytes(e), true};
-    out[5] = (struct di_memory_term){"scratch", "what operations work in, of one step of max-batched-tokens rows",
-                                     e->ops->scratch_bytes(e->dev, e->config, e->max_rows, e->max_model_len), true};
-    out[6] = (struct di_memory_term){
+    const struct di_loop_options *o = &e->loop_options;
+    int32_t n = 0;
+    out[n++] = (struct di_memory_term){"weights", "mapped from the checkpoint, used in place",
+                                       di_st_total_bytes(di_checkpoint_tensors(e->ckpt)), false};
+    out[n++] = (struct di_memory_term){"kv-pages", "global KV and index keys for kv-cache-tokens tokens",
+                                       (uint64_t)o->pool_pages * (e->layout.page_bytes + PAGE_RECORD), true};
+    out[n++] = (struct di_memory_term){"rings", "window rings and compressor tails of max-num-seqs sequences",
+                                       (uint64_t)o->max_seqs * di_cache_private_bytes(&e->layout), true};
+    out[n++] = (struct di_memory_term){"snapshots", "states of prompt and output ends, at most snapshot-mb",
+                                       o->prefix_cache ? o->snapshot_bytes : 0, true};
+    out[n++] = (struct di_memory_term){
+        "workspace", "activations of one step of max-num-batched-tokens rows",
+        di_model_workspace_bytes(e->config, e->ops->act_bytes, e->max_rows, o->max_logits), true};
+    out[n++] = (struct di_memory_term){"token-map", "compressed token ids of Engram", token_map_bytes(e), true};
+    out[n++] = (struct di_memory_term){"scratch", "what operations work in, of one step of max-num-batched-tokens rows",
+                                       e->ops->scratch_bytes(e->dev, e->config, e->max_rows, e->max_model_len), true};
+    out[n++] = (struct di_memory_term){
         "process", "tokenizer, tensor directory, runtime: what the process held once loaded, and 256 KiB",
         e->process_bytes, true};
 }
@@ -189,7 +233,7 @@ static di_status check_memory(const struct di_engine *e, struct di_error *err)
     return DI_FAIL(
         err, DI_ERR_LIMIT,
         "the memory plan needs %llu bytes and this machine has %llu; the largest term is %s (%s): %llu bytes. "
-        "Lower max-model-len or max-batched-tokens",
+        "Lower kv-cache-tokens, max-num-seqs, snapshot-mb or max-num-batched-tokens",
         (unsigned long long)total, (unsigned long long)physical, terms[largest].term, terms[largest].note,
         (unsigned long long)terms[largest].bytes);
 }
@@ -197,19 +241,14 @@ static di_status check_memory(const struct di_engine *e, struct di_error *err)
 di_status di_engine_start(struct di_engine *e, struct di_error *err)
 {
     DI_TRY(check_memory(e, err));
-    struct di_session_options session = {
-        .max_rows = e->max_rows,
-        .max_logit_rows = 1,
-        .max_length = e->max_model_len,
-    };
-    return di_session_open(e, &session, &e->session, err);
+    return di_loop_open(e, &e->loop_options, &e->loop, err);
 }
 
 void di_engine_close(di_engine *e)
 {
     if (e == NULL)
         return;
-    di_session_close(e->session);
+    di_loop_close(e->loop);
     di_tokenizer_close(e->tokenizer);
     free(e->token_map);
     di_weights_free(&e->weights);

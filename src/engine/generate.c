@@ -1,20 +1,22 @@
 #include "engine/generate.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/random.h>
 
-#include "base/clock.h"
-#include "engine/session.h"
+#include "engine/loop.h"
 
 di_status di_check_prompt(const struct di_engine *e, const int32_t *prompt, size_t n_prompt, int64_t more,
                           struct di_error *err)
 {
     if (n_prompt == 0)
         return DI_FAIL(err, DI_ERR_INVALID, "the prompt is empty; at least one token is needed");
+    int64_t longest = di_engine_longest(e);
     if (n_prompt > (uint64_t)e->max_model_len || (int64_t)n_prompt + more > e->max_model_len)
         return DI_FAIL(err, DI_ERR_LIMIT, "the prompt has %zu tokens and %lld more are wanted; max-model-len is %lld",
                        n_prompt, (long long)more, (long long)e->max_model_len);
+    if ((int64_t)n_prompt + more > longest)
+        return DI_FAIL(err, DI_ERR_LIMIT,
+                       "the prompt has %zu tokens and %lld more are wanted; kv-cache-tokens makes pages for %lld",
+                       n_prompt, (long long)more, (long long)longest);
     for (size_t i = 0; i < n_prompt; i++)
         if (prompt[i] < 0 || prompt[i] >= e->config->vocab_size)
             return DI_FAIL(err, DI_ERR_RANGE, "token id %d at index %zu of the prompt is outside the vocabulary of %d",
@@ -22,94 +24,92 @@ di_status di_check_prompt(const struct di_engine *e, const int32_t *prompt, size
     return DI_OK;
 }
 
-static di_status choose_seed(const struct di_sampling_params *params, uint64_t *seed, struct di_error *err)
+/* Tells the caller of an event's tokens, one by one; text goes with the last. False once the caller wants no more. */
+static bool report(const struct di_event *ev, di_token_fn on_token, void *user, size_t *index)
 {
-    *seed = params->seed;
-    if (!params->has_seed && getrandom(seed, sizeof *seed, 0) != (ssize_t)sizeof *seed)
-        return DI_FAIL(err, DI_ERR_IO, "no random seed from the system: %s", strerror(errno));
-    return DI_OK;
-}
-
-/* Runs the prompt in steps of at most max_rows rows; the last one draws. */
-static di_status prefill(struct di_engine *e, const int32_t *prompt, size_t n_prompt, float temperature, uint64_t seed,
-                         struct di_error *err)
-{
-    size_t chunk = (size_t)e->max_rows;
-    for (size_t at = 0; at < n_prompt; at += chunk) {
-        size_t n = n_prompt - at < chunk ? n_prompt - at : chunk;
-        struct di_feed feed = {
-            .ids = prompt + at,
-            .n = (int32_t)n,
-            .logits = at + n == n_prompt ? DI_LOGITS_LAST : DI_LOGITS_NONE,
-            .temperature = temperature,
-            .seed = seed,
+    for (size_t i = 0; i < ev->n_tokens; i++) {
+        bool last = i + 1 == ev->n_tokens;
+        struct di_token_event event = {
+            .id = ev->token_ids[i],
+            .index = (*index)++,
+            .text = last ? ev->text : "",
+            .text_len = last ? ev->text_len : 0,
         };
-        DI_TRY(di_session_feed(e->session, &feed, err));
+        if (on_token != NULL && !on_token(user, &event))
+            return false;
     }
-    return DI_OK;
+    return true;
 }
 
-/* Draws, reports and feeds tokens until something ends the request. */
-static di_status decode(struct di_engine *e, di_detokenizer *detok, const struct di_sampling_params *params,
-                        int64_t limit, di_token_fn on_token, void *user, struct di_generation *result,
-                        struct di_error *err)
+static void fill(struct di_generation *result, const struct di_event *ev)
 {
+    *result = (struct di_generation){
+        .finish_reason = ev->finish_reason,
+        .n_tokens = ev->n_output,
+        .seed = ev->seed,
+        .prefill_seconds = ev->first_seconds - ev->queued_seconds,
+        .decode_seconds = ev->total_seconds - ev->first_seconds,
+        .n_cached = ev->n_cached,
+    };
+}
+
+/* Takes events until the last one. */
+static di_status follow(struct di_loop *loop, struct di_mailbox *box, uint64_t ticket, di_token_fn on_token, void *user,
+                        struct di_generation *result, struct di_error *err)
+{
+    size_t index = 0;
+    bool wanted = true;
     for (;;) {
-        int32_t token;
-        DI_TRY(di_session_token(e->session, &token, err));
-        bool end = token == e->config->eos_token_id && !params->ignore_eos;
-        struct di_token_event event = {.id = token, .index = result->n_tokens++, .text = ""};
-        if (token < di_tokenizer_vocab_size(e->tokenizer)) /* ids past the tokenizer's have no text */
-            DI_TRY(di_detokenizer_feed(detok, token, &event.text, &event.text_len, err));
-        bool go_on = on_token == NULL || on_token(user, &event);
-        if (end || !go_on || (int64_t)result->n_tokens >= limit) {
-            result->finish_reason = end ? "stop" : !go_on ? "abort" : "length";
-            return DI_OK;
+        struct di_letter *l = di_mailbox_take(box, -1.0);
+        if (l == NULL)
+            return DI_FAIL(err, DI_ERR_ABORTED, "the engine closed while the request ran");
+        const struct di_event *ev = &l->event;
+        bool finished = ev->kind == DI_EVENT_FINISHED;
+        if (wanted && !report(ev, on_token, user, &index)) {
+            wanted = false;
+            if (!finished)
+                (void)di_service_abort(loop, NULL, ticket, NULL); /* or it ends at this moment */
         }
-        struct di_feed feed = {
-            .ids = &token,
-            .n = 1,
-            .logits = DI_LOGITS_LAST,
-            .temperature = (float)params->temperature,
-            .seed = result->seed,
-        };
-        DI_TRY(di_session_feed(e->session, &feed, err));
+        if (finished) {
+            di_status status = ev->error.code;
+            /* text that was withheld until the end */
+            if (wanted && ev->n_tokens == 0 && ev->text_len > 0 && on_token != NULL && status == DI_OK)
+                (void)on_token(user, &(struct di_token_event){
+                                         .id = -1, .index = index, .text = ev->text, .text_len = ev->text_len});
+            fill(result, ev);
+            if (!wanted) {
+                result->finish_reason = "abort";
+                result->n_tokens = index;
+            }
+            if (status != DI_OK && err != NULL)
+                *err = ev->error;
+            di_mailbox_return(box, l);
+            return status;
+        }
+        di_mailbox_return(box, l);
     }
-}
-
-static di_status finish_text(di_detokenizer *detok, struct di_generation *result, struct di_error *err)
-{
-    const char *text;
-    size_t len;
-    DI_TRY(di_detokenizer_finish(detok, &text, &len, err));
-    if (len >= sizeof result->tail)
-        return DI_FAIL(err, DI_ERR_INTERNAL, "the detokeniser withheld %zu bytes", len);
-    memcpy(result->tail, text, len);
-    result->tail[len] = '\0';
-    return DI_OK;
 }
 
 di_status di_generate_run(struct di_engine *e, const int32_t *prompt, size_t n_prompt,
                           const struct di_sampling_params *params, di_token_fn on_token, void *user,
                           struct di_generation *result, struct di_error *err)
 {
+    struct di_request request = {.prompt = prompt, .n_prompt = n_prompt, .params = *params, .stream = true};
+    struct di_mailbox *box;
+    struct di_call *call;
+    uint64_t ticket;
     *result = (struct di_generation){.finish_reason = "error"};
-    DI_TRY(di_check_prompt(e, prompt, n_prompt, 1, err));
-    DI_TRY(choose_seed(params, &result->seed, err));
-    int64_t room = e->max_model_len - (int64_t)n_prompt;
-    int64_t limit = params->max_tokens < room ? params->max_tokens : room;
-    di_detokenizer *detok;
-    DI_TRY(di_detokenizer_open(e->tokenizer, true, &detok, err));
-    double start = di_clock_seconds();
-    di_status status = prefill(e, prompt, n_prompt, (float)params->temperature, result->seed, err);
-    double between = di_clock_seconds();
-    if (status == DI_OK)
-        status = decode(e, detok, params, limit, on_token, user, result, err);
-    if (status == DI_OK)
-        status = finish_text(detok, result, err);
-    result->prefill_seconds = between - start;
-    result->decode_seconds = di_clock_seconds() - between;
-    di_detokenizer_close(detok);
-    di_session_reset(e->session); /* the engine is ready for the next request, also after a failure */
+    if (params->n != 1)
+        return DI_FAIL(err, DI_ERR_INVALID, "n must be 1 here, not %d: submit the request instead", params->n);
+    DI_TRY(di_mailbox_open(&box, err));
+    di_status status = di_call_create(e, &request, box, &call, err);
+    if (status == DI_OK) {
+        status = di_service_submit(e->loop, call, &ticket, err);
+        if (status == DI_OK)
+            status = follow(e->loop, box, ticket, on_token, user, result, err);
+        else
+            di_call_free(call);
+    }
+    di_mailbox_close(box);
     return status;
 }

@@ -1,4 +1,4 @@
-/* engine/generate.h - one request from prompt to end on the engine's own session. Private to engine/ and api/. */
+/* engine/generate.h - one request from prompt to end, through the engine thread. Private to engine/ and api/. */
 #ifndef DI_ENGINE_GENERATE_H
 #define DI_ENGINE_GENERATE_H
 

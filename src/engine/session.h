@@ -8,6 +8,8 @@
 #include "engine/engine.h"
 #include "model/forward.h"
 
+struct di_session;
+
 struct di_session_options {
     int32_t max_rows, max_logit_rows;
     int64_t max_length;

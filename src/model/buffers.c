@@ -42,8 +42,8 @@ static int32_t list_draw(const struct di_buffer_sizes *s, struct di_buffers *b, 
     add(e, &n, &b->choice, rows, 1, i32);
     add(e, &n, &b->seen_offset, rows + 1, 1, i32);
     add(e, &n, &b->bias_offset, rows + 1, 1, i32);
-    add(e, &n, &b->top_token, rows, DI_TOP_LOGPROBS, i32);
-    add(e, &n, &b->top_logprob, rows, DI_TOP_LOGPROBS, f32);
+    add(e, &n, &b->top_token, rows, DI_MAX_LOGPROBS, i32);
+    add(e, &n, &b->top_logprob, rows, DI_MAX_LOGPROBS, f32);
     return n;
 }
 

@@ -45,7 +45,7 @@ struct di_buffers {
     float *repetition, *frequency, *presence, *top_p, *min_p;
     uint32_t *choice;
     float *logprob, *top_logprob;
-    int32_t *rank, *top_token; /* top_*: [M, DI_TOP_LOGPROBS] */
+    int32_t *rank, *top_token; /* top_*: [M, DI_MAX_LOGPROBS] */
     /* observation only, else NULL */
     float *scores, *index_margin, *block_margin, *router_margin; /* [R, score_stride], [R] each */
 };

@@ -12,6 +12,8 @@
 #ifndef DI_MODEL_FORWARD_H
 #define DI_MODEL_FORWARD_H
 
+#include "deepinfer/sampling.h"
+
 #include "cache/store.h"
 #include "core/config.h"
 #include "model/weights.h"
@@ -73,7 +75,7 @@ struct di_draw {
     const int32_t *position; /* of the rows; the tokens drawn stand one further */
     struct di_sample_rules rules;
     int32_t n_masks;       /* rows of rules.mask */
-    int32_t top;           /* columns of top_token and top_logprob, at most DI_TOP_LOGPROBS */
+    int32_t top;           /* columns of top_token and top_logprob, at most DI_MAX_LOGPROBS */
     const int32_t *wanted; /* as in di_sample_report; NULL: no report */
     const int32_t *scored;
 };
@@ -85,7 +87,6 @@ struct di_drawn {
     int32_t *rank, *top_token; /* [n], [n, top] */
     float *top_logprob;        /* [n, top] */
 };
-enum { DI_TOP_LOGPROBS = 20 };
 
 /* Named places in the forward pass, in the order in which they are reached within a layer. */
 enum di_point {

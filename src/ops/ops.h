@@ -451,6 +451,8 @@ struct di_ops {
     di_status (*place)(struct di_device *dev, const struct di_weight *host, struct di_weight *out,
                        struct di_error *err);
     di_status (*sync)(struct di_device *dev, struct di_error *err);
+    /* The first failure since the last sync, of what has run so far; does not wait. */
+    di_status (*failed)(struct di_device *dev, struct di_error *err);
     /* Events: record() marks everything called so far; passed() says whether the stream is beyond that, wait() sleeps until it
      * is. They report no failures: the next sync does. */
     uint64_t (*record)(struct di_device *dev);

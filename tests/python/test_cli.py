@@ -112,7 +112,7 @@ def test_commands():
     for args in (("--help",), ("--model", MICRO, "--help"), ("--prompt", "x", "-h")):
         done = run_cli("run", *args)
         assert done.returncode == 0 and done.stdout.startswith(b"usage: deepinfer run") and done.stderr == b""
-        assert b"--max-batched-tokens" in done.stdout  # the engine's options are there too
+        assert b"--max-num-batched-tokens" in done.stdout  # the engine's options are there too
 
 
 def test_the_word_behind_an_option_is_its_value():
@@ -215,7 +215,7 @@ def test_json_and_stream_agree():
 def test_same_seed_same_tokens_whatever_the_chunks():
     args = ("--prompt", "import os\n" * 20, "--max-tokens", 20)
     first = generated(*args, "--seed", 11)
-    assert generated(*args, "--seed", 11, "--max-batched-tokens", 7, "--threads", 1)["token_ids"] == first["token_ids"]
+    assert generated(*args, "--seed", 11, "--max-num-batched-tokens", 7, "--threads", 1)["token_ids"] == first["token_ids"]
     assert generated(*args, "--seed", 12)["token_ids"] != first["token_ids"]
     greedy = [generated(*args, "--temperature", 0, *more)["token_ids"] for more in ((), ("--seed", 5))]
     assert greedy[0] == greedy[1] != first["token_ids"]

@@ -71,6 +71,7 @@ const struct di_ops di_hash_ops = {
     .record = di_queued_record,
     .passed = di_queued_passed,
     .wait = di_queued_wait,
+    .failed = di_host_failed,
     .copy = di_queued_move,
     .host_alloc = di_host_host_alloc,
     .host_release = di_host_host_release,

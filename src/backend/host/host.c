@@ -1,6 +1,7 @@
 #include "backend/host/host.h"
 
 #include <stdio.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -74,12 +75,22 @@ di_status di_host_place(struct di_device *dev, const struct di_weight *host, str
     return DI_OK;
 }
 
+di_status di_host_failed(struct di_device *dev, struct di_error *err)
+{
+    if (!atomic_load(&dev->broken))
+        return DI_OK;
+    if (err != NULL)
+        *err = dev->failure;
+    return dev->failure.code;
+}
+
 di_status di_host_sync(struct di_device *dev, struct di_error *err)
 {
     di_status status = dev->failure.code;
     if (status != DI_OK && err != NULL)
         *err = dev->failure;
     dev->failure = (struct di_error){0};
+    atomic_store(&dev->broken, false);
     return status;
 }
 
@@ -122,6 +133,7 @@ bool di_host_reserve(struct di_device *dev, size_t shared_bytes, size_t member_b
         dev->member_bytes = 0;
         if (dev->failure.code == DI_OK)
             (void)DI_FAIL_NOMEM(&dev->failure, shared_bytes + member_bytes * (size_t)members);
+        atomic_store(&dev->broken, true);
         return false;
     }
     if (member_bytes > dev->member_bytes)

@@ -69,6 +69,7 @@ struct di_device {
     struct di_team *team;
     struct di_stream *stream; /* NULL: operations are finished when their call returns */
     struct di_error failure;  /* first failed operation since the last sync; code DI_OK for none */
+    _Atomic bool broken;      /* there is one: set behind it, for other threads */
     /* Grow-only scratch: one block for the operation, one per team member. */
     unsigned char *shared, **member;
     size_t shared_bytes, member_bytes;
@@ -169,6 +170,7 @@ void *di_host_host_alloc(struct di_device *dev, size_t bytes);
 void di_host_host_release(struct di_device *dev, void *memory);
 di_status di_host_place(struct di_device *dev, const struct di_weight *host, struct di_weight *out,
                         struct di_error *err);
+di_status di_host_failed(struct di_device *dev, struct di_error *err);
 di_status di_host_sync(struct di_device *dev, struct di_error *err);
 uint64_t di_host_record(struct di_device *dev);
 bool di_host_passed(struct di_device *dev, uint64_t event);
@@ -242,16 +244,16 @@ void di_queued_gather(struct di_device *, const struct di_gather_args *);
 void di_queued_sample(struct di_device *, const struct di_sample_args *);
 
 /* Every slot of a table but `name` and `open`; prefix: di_host or di_queued, rope: the one slot that is named otherwise. */
-#define DI_HOST_OPERATIONS(prefix, rope_slot)                                                                    \
-    .copy = prefix##_move, .host_alloc = di_host_host_alloc, .host_release = di_host_host_release,               \
-    .resolve = prefix##_resolve, .embed = prefix##_embed, .engram_hash = prefix##_engram_hash,                   \
-    .engram_lookup = prefix##_engram_lookup, .engram_mix = prefix##_engram_mix, .hc_mix = prefix##_hc_mix,       \
-    .hc_collapse = prefix##_hc_collapse, .hc_expand = prefix##_hc_expand, .norm = prefix##_norm,                 \
-    .linear = prefix##_linear, .group_linear = prefix##_group_linear, .rope = rope_slot,                         \
-    .window_pack = prefix##_window_pack, .window_store = prefix##_window_store, .compress = prefix##_compress,   \
-    .kv_append = prefix##_kv_append, .index_append = prefix##_index_append, .index_query = prefix##_index_query, \
-    .index_select = prefix##_index_select, .attention = prefix##_attention, .gate = prefix##_gate,               \
-    .experts = prefix##_experts, .shared_expert = prefix##_shared_expert, .combine = prefix##_combine,           \
+#define DI_HOST_OPERATIONS(prefix, rope_slot)                                                                        \
+    .failed = di_host_failed, .copy = prefix##_move, .host_alloc = di_host_host_alloc,                               \
+    .host_release = di_host_host_release, .resolve = prefix##_resolve, .embed = prefix##_embed,                      \
+    .engram_hash = prefix##_engram_hash, .engram_lookup = prefix##_engram_lookup, .engram_mix = prefix##_engram_mix, \
+    .hc_mix = prefix##_hc_mix, .hc_collapse = prefix##_hc_collapse, .hc_expand = prefix##_hc_expand,                 \
+    .norm = prefix##_norm, .linear = prefix##_linear, .group_linear = prefix##_group_linear, .rope = rope_slot,      \
+    .window_pack = prefix##_window_pack, .window_store = prefix##_window_store, .compress = prefix##_compress,       \
+    .kv_append = prefix##_kv_append, .index_append = prefix##_index_append, .index_query = prefix##_index_query,     \
+    .index_select = prefix##_index_select, .attention = prefix##_attention, .gate = prefix##_gate,                   \
+    .experts = prefix##_experts, .shared_expert = prefix##_shared_expert, .combine = prefix##_combine,               \
     .gather = prefix##_gather, .sample = prefix##_sample
 #define DI_HOST_SLOTS                                                                               \
     .act_bytes = sizeof(float), .close = di_host_close, .identity = di_host_identity,               \

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <stdatomic.h>
+
 #include "backend/host/host.h"
 #include "base/mem.h"
 #include "numerics/quant.h"
@@ -253,6 +255,7 @@ float *di_host_multiply(struct di_device *dev, const struct di_weight *w, const 
         if (dev->products == NULL) {
             if (dev->failure.code == DI_OK)
                 (void)DI_FAIL_NOMEM(&dev->failure, floats * sizeof *dev->products);
+            atomic_store(&dev->broken, true);
             return NULL;
         }
     }

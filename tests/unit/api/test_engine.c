@@ -31,7 +31,7 @@ static di_engine *engine_with(const char *chunk, const char *threads, const char
 {
     struct di_error err = {0};
     di_engine *engine;
-    di_options *options = options_with("max-batched-tokens", chunk, "threads", threads, "mode", mode, (char *)NULL);
+    di_options *options = options_with("max-num-batched-tokens", chunk, "threads", threads, "mode", mode, (char *)NULL);
     assert_int_equal(di_engine_open(MICRO, options, &engine, &err), DI_OK);
     di_options_free(options);
     return engine;
