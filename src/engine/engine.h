@@ -21,6 +21,7 @@ struct di_loop_options {
     int32_t max_rows, max_seqs, max_logits;
     int64_t pool_pages, max_length;
     bool async, prefix_cache, bounded_replay;
+    bool by_hand; /* tests: no thread, di_loop_turn() is called instead */
     size_t snapshot_bytes;
     enum di_truncation truncation;
     int64_t keep;

@@ -22,7 +22,7 @@ static void propose(struct di_loop *l, struct di_seq *seq)
     bool drafts = t->computed == seq->n_token - 1 && seq->in_flight == 0 && !t->held && seq->history.token == NULL;
     if (l->draft == NULL || !drafts || most < 1)
         return;
-    seq->n_draft = l->draft(l->test_user, seq->token, seq->n_token, most, seq->draft);
+    seq->n_draft = l->draft(l->draft_user, seq, most, seq->draft);
     t->known = seq->n_token + seq->n_draft;
 }
 
@@ -146,8 +146,6 @@ static void land(struct di_loop *l, struct di_flight *f)
         device_failed(l, &error);
     if (l->failure.code == DI_OK)
         di_results_tokens(l, f);
-    if (l->observe != NULL)
-        l->observe(l->test_user, l, f);
     di_room_sweep(l, false);
 }
 
@@ -174,40 +172,56 @@ static void abort_all(struct di_loop *l)
         }
 }
 
+static bool at_rest(const struct di_loop *l)
+{
+    return l->running == NULL && di_sched_count(l->sched, DI_TASK_RUNNING) == 0 &&
+           di_sched_count(l->sched, DI_TASK_SWAPPED) == 0 && di_sched_count(l->sched, DI_TASK_WAITING) == 0;
+}
+
+bool di_loop_turn(struct di_loop *l, bool wait)
+{
+    if (!di_service_collect(l, wait && at_rest(l)))
+        return false;
+    struct di_flight *next = NULL, *done = l->running;
+    end_others(l, false);
+    if (l->o.async && l->failure.code == DI_OK)
+        next = launch(l, done);
+    if (done != NULL)
+        land(l, done);
+    if (!l->o.async) {
+        if (done != NULL)
+            di_results_words(l, done);
+        done = NULL;
+        end_others(l, false);
+        if (l->failure.code == DI_OK)
+            next = launch(l, NULL);
+    }
+    if (next != NULL)
+        draw(l, next);
+    if (done != NULL)
+        di_results_words(l, done);
+    if (l->failure.code != DI_OK)
+        end_others(l, true);
+    l->running = next;
+    di_service_show(l);
+    return true;
+}
+
+static void finish(struct di_loop *l)
+{
+    if (l->running != NULL) {
+        land(l, l->running);
+        di_results_words(l, l->running);
+    }
+    abort_all(l);
+}
+
 static void *loop_main(void *arg)
 {
     struct di_loop *l = arg;
-    struct di_flight *running = NULL;
-    while (di_service_collect(l, running == NULL && di_sched_count(l->sched, DI_TASK_RUNNING) == 0 &&
-                                     di_sched_count(l->sched, DI_TASK_SWAPPED) == 0 &&
-                                     di_sched_count(l->sched, DI_TASK_WAITING) == 0)) {
-        struct di_flight *next = NULL, *done = running;
-        end_others(l, false);
-        if (l->o.async && l->failure.code == DI_OK)
-            next = launch(l, running);
-        if (running != NULL)
-            land(l, running);
-        if (!l->o.async && running != NULL) {
-            di_results_words(l, running);
-            done = NULL;
-            end_others(l, false);
-        }
-        if (!l->o.async && l->failure.code == DI_OK)
-            next = launch(l, NULL);
-        if (next != NULL)
-            draw(l, next);
-        if (done != NULL)
-            di_results_words(l, done);
-        if (l->failure.code != DI_OK)
-            end_others(l, true);
-        running = next;
-        di_service_show(l);
-    }
-    if (running != NULL) {
-        land(l, running);
-        di_results_words(l, running);
-    }
-    abort_all(l);
+    while (di_loop_turn(l, true))
+        ;
+    finish(l);
     return NULL;
 }
 
@@ -250,7 +264,7 @@ di_status di_loop_open(struct di_engine *e, const struct di_loop_options *option
     l->dev = e->dev;
     l->opened = di_clock_seconds();
     di_status status = open_parts(l, err);
-    if (status == DI_OK) {
+    if (status == DI_OK && !options->by_hand) {
         int code = pthread_create(&l->thread, NULL, loop_main, l);
         l->started = code == 0;
         if (code != 0)
@@ -274,6 +288,8 @@ void di_loop_close(struct di_loop *l)
         pthread_cond_signal(&l->news);
         pthread_mutex_unlock(&l->lock);
         pthread_join(l->thread, NULL);
+    } else if (l->sched != NULL && l->box != NULL) {
+        finish(l);
     }
     di_service_close(l);
     di_stage_close(l);

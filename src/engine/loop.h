@@ -69,7 +69,7 @@ struct di_loop {
     struct di_model *model;
     struct di_sched *sched;
     struct di_draw_builder *builder;
-    struct di_flight flights[2];
+    struct di_flight flights[2], *running;
     int32_t turn; /* which of them the next step takes */
     /* slots */
     int32_t *free_slots, n_free_slots;
@@ -100,10 +100,9 @@ struct di_loop {
     struct di_engine_stats stats, shown; /* the thread's own; the copy that others read */
     struct di_error shown_failure;
     double opened;
-    /* tests */
-    int32_t (*draft)(void *user, const int32_t *token, int64_t n, int32_t most, int32_t *out);
-    void (*observe)(void *user, struct di_loop *loop, const struct di_flight *flight);
-    void *test_user;
+    /* Drafts for the next rows of a sequence whose tokens are all known: at most `most`, their number is returned. NULL: none. */
+    int32_t (*draft)(void *user, const struct di_seq *seq, int32_t most, int32_t *out);
+    void *draft_user;
 };
 
 enum { DI_REGISTRY = 4096 };
@@ -147,6 +146,8 @@ void di_results_end(struct di_loop *loop, struct di_seq *seq);
 di_status di_loop_open(struct di_engine *engine, const struct di_loop_options *options, struct di_loop **out,
                        struct di_error *err);
 void di_loop_close(struct di_loop *loop);
+/* One turn of the pipeline; the thread does nothing else. wait: sleeps while there is nothing to do. False: asked to stop. */
+bool di_loop_turn(struct di_loop *loop, bool wait);
 
 /* service.c; its other half is service.h */
 di_status di_service_open(struct di_loop *loop, struct di_error *err);

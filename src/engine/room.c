@@ -248,9 +248,8 @@ static void choose_beginning(struct di_loop *l, const struct di_seq *seq, struct
 /* Pages that should stay free beside a new sequence, so that those that run can grow. */
 static int64_t watermark(const struct di_loop *l)
 {
-    int32_t running = di_sched_count(l->sched, DI_TASK_RUNNING);
     int64_t share = l->o.pool_pages / 100;
-    return running == 0 ? 0 : share > running ? share : running;
+    return di_sched_count(l->sched, DI_TASK_RUNNING) == 0 ? 0 : share > 1 ? share : 1;
 }
 
 static void take_slot(struct di_loop *l, struct di_seq *seq)
@@ -266,6 +265,7 @@ static di_status enter_slot(struct di_loop *l, struct di_seq *seq, const struct 
     seq->reach = b->reach;
     seq->published = b->pages;
     seq->cached = b->reach.start;
+    l->stats.cached_tokens += (uint64_t)b->reach.start;
     seq->task.computed = b->reach.start;
     seq->task.split = l->o.truncation == DI_TRUNCATION_COMPACT && l->prefix != NULL && l->o.snapshot_bytes > 0
                           ? seq->call->n_prompt - l->o.keep

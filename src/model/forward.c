@@ -441,6 +441,8 @@ static di_status cut_rows(struct pass *p, int32_t layer)
     const struct di_layer_plan *plan = &m->plan->layer[layer];
     int32_t n = cut->n_rows;
     DI_TRY(upload_cut(p, cut));
+    if (c->n_engram_layers > 0)
+        keep(p, n, b->window, (size_t)c->engram_max_ngram_size * sizeof(int32_t));
     keep(p, n, b->x, hc * d * act);
     keep(p, n, b->normed, d * act);
     keep(p, n, b->attn_pre, hc * sizeof(float));
