@@ -30,7 +30,7 @@
 
 #define MICRO DI_TEST_DATA "/goldens/micro"
 
-enum { WORKS = 400, MOST_OUT = 24, MOST_REQUESTS = 8, TOP = 2, VOCAB = 600 };
+enum { WORKS = 400, MOST_OUT = 32, MOST_REQUESTS = 8, TOP = 2, CHOICES = 3, VOCAB = 600, MOST_PROMPT = 600 };
 
 static uint64_t random_state = 20261;
 
@@ -45,17 +45,23 @@ static int32_t between(int32_t low, int32_t high)
     return low + (int32_t)(bits() % (uint32_t)(high - low + 1));
 }
 
-/* A request and what it comes to when it runs alone. */
-struct work {
-    int32_t prompt[600], n_prompt;
-    struct di_sampling_params params;
-    int32_t stop_token;
-    struct di_logit_bias bias[2];
-    int32_t banned[3];
+/* What a choice comes to. */
+struct outcome {
     int32_t token[MOST_OUT], n_token;
     float logprob[MOST_OUT], top[MOST_OUT][TOP];
     int32_t top_id[MOST_OUT][TOP];
     char reason[8];
+};
+
+/* A request, and what it comes to when it runs alone. */
+struct work {
+    int32_t prompt[MOST_PROMPT], n_prompt;
+    struct di_sampling_params params;
+    int32_t stop_token;
+    struct di_logit_bias bias[2];
+    int32_t banned[3];
+    struct outcome alone[CHOICES];
+    float prompt_logprob[MOST_PROMPT]; /* with prompt_logprobs */
 };
 
 static struct work works[WORKS];
@@ -74,7 +80,7 @@ static int32_t prompt_length(void)
     case 0:
         return between(1, 4);
     case 1:
-        return between(120, 140);
+        return between(100, 140);
     case 2:
         return between(250, 264);
     case 3:
@@ -94,6 +100,8 @@ static void make_params(struct work *w)
     p->seed = bits() % 5;
     p->logprobs = TOP;
     p->ignore_eos = bits() % 2 == 0;
+    p->n = bits() % 10 == 0 ? between(2, CHOICES) : 1;
+    p->prompt_logprobs = bits() % 20 == 0 ? between(0, TOP) : -1;
     if (bits() % 4 == 0)
         p->top_k = between(1, 50);
     if (bits() % 4 == 0)
@@ -139,13 +147,15 @@ static void make_works(void)
 
 /* ---- engines ---- */
 
+static const char *backend = "hash";
+
 static di_engine *open_engine(const char *const *settings)
 {
     struct di_error err = {0};
     di_options *options;
     di_engine *e;
     assert_int_equal(di_options_create(&options, &err), DI_OK);
-    assert_int_equal(di_options_set(options, "backend", "hash", &err), DI_OK);
+    assert_int_equal(di_options_set(options, "backend", backend, &err), DI_OK);
     for (; *settings != NULL; settings += 2)
         assert_int_equal(di_options_set(options, settings[0], settings[1], &err), DI_OK);
     assert_int_equal(di_engine_load(MICRO, options, &e, &err), DI_OK);
@@ -159,6 +169,12 @@ static di_engine *open_engine(const char *const *settings)
 static bool at_rest(const di_engine *e)
 {
     return e->loop->n_unfinished == 0 && e->loop->running == NULL;
+}
+
+static void turn_until_rest(di_engine *e)
+{
+    while (!at_rest(e))
+        assert_true(di_loop_turn(e->loop, false));
 }
 
 static void audit(di_engine *e)
@@ -181,25 +197,35 @@ static uint64_t submit(di_engine *e, const struct work *w)
 
 /* ---- references ---- */
 
+static void note(struct work *w, const struct di_event *ev)
+{
+    struct outcome *o = &w->alone[ev->choice];
+    assert_int_equal(ev->kind, DI_EVENT_FINISHED);
+    if (ev->n_tokens < 1 || ev->n_tokens > MOST_OUT)
+        fail_msg("%s: %s", ev->finish_reason, ev->error.message);
+    o->n_token = (int32_t)ev->n_tokens;
+    for (int32_t i = 0; i < o->n_token; i++) {
+        o->token[i] = ev->token_ids[i];
+        o->logprob[i] = ev->logprobs[i].logprob;
+        memcpy(o->top[i], ev->logprobs[i].top_logprobs, sizeof o->top[i]);
+        memcpy(o->top_id[i], ev->logprobs[i].top_ids, sizeof o->top_id[i]);
+    }
+    snprintf(o->reason, sizeof o->reason, "%s", ev->finish_reason);
+    for (size_t i = 1; i < ev->n_prompt_logprobs; i++)
+        w->prompt_logprob[i] = ev->prompt_logprobs[i].logprob;
+}
+
 static void run_alone(di_engine *e, struct work *w)
 {
     struct di_event *ev = NULL;
     (void)submit(e, w);
-    while (!at_rest(e))
-        assert_true(di_loop_turn(e->loop, false));
-    assert_int_equal(di_next_event(e, 0.0, &ev, NULL), DI_OK);
-    assert_non_null(ev);
-    assert_int_equal(ev->kind, DI_EVENT_FINISHED);
-    assert_true(ev->n_tokens >= 1 && ev->n_tokens <= MOST_OUT);
-    w->n_token = (int32_t)ev->n_tokens;
-    for (int32_t i = 0; i < w->n_token; i++) {
-        w->token[i] = ev->token_ids[i];
-        w->logprob[i] = ev->logprobs[i].logprob;
-        memcpy(w->top[i], ev->logprobs[i].top_logprobs, sizeof w->top[i]);
-        memcpy(w->top_id[i], ev->logprobs[i].top_ids, sizeof w->top_id[i]);
+    turn_until_rest(e);
+    for (int32_t c = 0; c < w->params.n; c++) {
+        assert_int_equal(di_next_event(e, 0.0, &ev, NULL), DI_OK);
+        assert_non_null(ev);
+        note(w, ev);
+        di_event_free(e, ev);
     }
-    snprintf(w->reason, sizeof w->reason, "%s", ev->finish_reason);
-    di_event_free(e, ev);
 }
 
 static void make_references(const char *truncation)
@@ -230,7 +256,7 @@ struct trace {
     int32_t n;
     uint64_t ticket[MOST_REQUESTS];
     const struct work *work[MOST_REQUESTS];
-    bool aborted[MOST_REQUESTS], finished[MOST_REQUESTS];
+    bool aborted[MOST_REQUESTS], finished[MOST_REQUESTS][CHOICES];
     uint32_t draft_kind; /* 0 right, 1 wrong, 2 mixed */
 };
 
@@ -243,10 +269,11 @@ static int32_t draft(void *user, const struct di_seq *seq, int32_t most, int32_t
         if (t->ticket[i] == seq->call->ticket)
             w = t->work[i];
     assert_non_null(w);
+    const struct outcome *o = &w->alone[seq->choice];
     int32_t done = (int32_t)di_seq_outputs(seq);
     for (int32_t i = 0; i < n; i++) {
         bool right = t->draft_kind == 0 || (t->draft_kind == 2 && bits() % 3 != 0);
-        out[i] = right && done + i < w->n_token ? w->token[done + i] : between(0, VOCAB - 1);
+        out[i] = right && done + i < o->n_token ? o->token[done + i] : between(0, VOCAB - 1);
     }
     return n;
 }
@@ -256,26 +283,35 @@ static void check(struct trace *t, const struct di_event *ev)
     int32_t i = 0;
     while (i < t->n && t->ticket[i] != ev->ticket)
         i++;
-    assert_true(i < t->n && !t->finished[i]);
+    assert_true(i < t->n && !t->finished[i][ev->choice]);
     assert_int_equal(ev->kind, DI_EVENT_FINISHED);
     const struct work *w = t->work[i];
-    t->finished[i] = true;
+    const struct outcome *o = &w->alone[ev->choice];
+    t->finished[i][ev->choice] = true;
     bool cut_short = strcmp(ev->finish_reason, "abort") == 0;
+    if (strcmp(ev->finish_reason, "error") == 0)
+        fail_msg("work %d: %s", (int)(w - works), ev->error.message);
     assert_true(!cut_short || t->aborted[i]);
     if (!cut_short) {
-        assert_string_equal(ev->finish_reason, w->reason);
-        assert_int_equal(ev->n_tokens, w->n_token);
+        assert_string_equal(ev->finish_reason, o->reason);
+        assert_int_equal(ev->n_tokens, o->n_token);
+        assert_true(w->params.prompt_logprobs < 0 || ev->choice > 0 || (int32_t)ev->n_prompt_logprobs == w->n_prompt);
     }
-    assert_true((int32_t)ev->n_tokens <= w->n_token);
+    assert_true((int32_t)ev->n_tokens <= o->n_token);
     for (size_t k = 0; k < ev->n_tokens; k++) {
-        if (ev->token_ids[k] != w->token[k] || memcmp(&ev->logprobs[k].logprob, &w->logprob[k], sizeof(float)) != 0 ||
-            memcmp(ev->logprobs[k].top_logprobs, w->top[k], sizeof w->top[k]) != 0 ||
-            memcmp(ev->logprobs[k].top_ids, w->top_id[k], sizeof w->top_id[k]) != 0)
-            fail_msg("work %d (prompt of %d): token %zu is %d, alone %d; logprob %.9g, alone %.9g; %zu were cached, %d "
+        if (ev->token_ids[k] != o->token[k] || memcmp(&ev->logprobs[k].logprob, &o->logprob[k], sizeof(float)) != 0 ||
+            memcmp(ev->logprobs[k].top_logprobs, o->top[k], sizeof o->top[k]) != 0 ||
+            memcmp(ev->logprobs[k].top_ids, o->top_id[k], sizeof o->top_id[k]) != 0)
+            fail_msg("work %d (prompt of %d), choice %d: token %zu is %d, alone %d; logprob %.9g, alone %.9g; %zu were "
+                     "cached, %d "
                      "preemptions",
-                     (int)(w - works), w->n_prompt, k, ev->token_ids[k], w->token[k], (double)ev->logprobs[k].logprob,
-                     (double)w->logprob[k], ev->n_cached, ev->n_preempted);
+                     (int)(w - works), w->n_prompt, ev->choice, k, ev->token_ids[k], o->token[k],
+                     (double)ev->logprobs[k].logprob, (double)o->logprob[k], ev->n_cached, ev->n_preempted);
     }
+    for (size_t k = 1; k < ev->n_prompt_logprobs; k++)
+        if (memcmp(&ev->prompt_logprobs[k].logprob, &w->prompt_logprob[k], sizeof(float)) != 0)
+            fail_msg("work %d: the logprob of prompt token %zu is %.9g, alone %.9g", (int)(w - works), k,
+                     (double)ev->prompt_logprobs[k].logprob, (double)w->prompt_logprob[k]);
 }
 
 static void collect(struct trace *t)
@@ -313,7 +349,8 @@ static void run_trace(di_engine *e, bool drafts)
     }
     collect(&t);
     for (int32_t i = 0; i < t.n; i++)
-        assert_true(t.finished[i]);
+        for (int32_t c = 0; c < t.work[i]->params.n; c++)
+            assert_true(t.finished[i][c]);
     audit(e);
 }
 
@@ -338,7 +375,7 @@ static void run_settings(const struct setting *settings, size_t n_settings, int6
     }
     print_message("%lld traces: %llu preemptions, %llu cached tokens, %llu zombie rows\n", (long long)traces,
                   (unsigned long long)preempted, (unsigned long long)cached, (unsigned long long)zombies);
-    assert_true(preempted > 0 && cached > 0 && zombies > 0);
+    assert_true((preempted > 0 || traces < 1000) && cached > 0 && zombies > 0);
 }
 
 static int64_t n_traces(void)
@@ -365,10 +402,10 @@ static void every_request_equals_itself_alone(void **state)
         {{ROWS, "1", SEQS, "2", NULL}, false},
         {{ROWS, "127", SEQS, "4", "snapshot-mb", "0", NULL}, false},
         {{ROWS, "129", SEQS, "4", "snapshot-mb", "1", NULL}, true},
-        {{POOL, "768", SEQS, "8", NULL}, false},
-        {{POOL, "768", SEQS, "8", ROWS, "20", NULL}, true},
-        {{POOL, "768", "async", "off", SEQS, "6", ROWS, "128", NULL}, false},
-        {{POOL, "896", "prefix-cache", "off", SEQS, "8", ROWS, "50", NULL}, true},
+        {{POOL, "640", SEQS, "8", NULL}, false},
+        {{POOL, "640", SEQS, "8", ROWS, "20", NULL}, true},
+        {{POOL, "640", "async", "off", SEQS, "6", ROWS, "128", NULL}, false},
+        {{POOL, "640", "prefix-cache", "off", SEQS, "8", ROWS, "50", NULL}, true},
         {{POOL, "640", "truncation", "off", SEQS, "5", NULL}, true},
         {{POOL, "1024", "snapshot-mb", "0", SEQS, "8", NULL}, false},
     };
@@ -381,11 +418,28 @@ static void compact_requests_equal_themselves_alone(void **state)
     (void)state;
     static const struct setting settings[] = {
         {{"truncation", "compact", "truncation-keep", "28", NULL}, true},
-        {{"truncation", "compact", "truncation-keep", "28", POOL, "768", SEQS, "8", ROWS, "37", NULL}, false},
+        {{"truncation", "compact", "truncation-keep", "28", POOL, "640", SEQS, "8", ROWS, "37", NULL}, false},
         {{"truncation", "compact", "truncation-keep", "28", "async", "off", ROWS, "11", SEQS, "3", NULL}, false},
     };
     make_references("compact");
     run_settings(settings, sizeof settings / sizeof *settings, n_traces() / 10);
+}
+
+static void real_arithmetic_keeps_every_bit(void **state)
+{
+    (void)state;
+    static const struct setting settings[] = {
+        {{"threads", "1", NULL}, false},
+        {{"threads", "2", ROWS, "33", NULL}, true},
+        {{"threads", "2", "async", "off", "truncation", "off", ROWS, "129", NULL}, false},
+        {{"threads", "1", POOL, "640", SEQS, "8", ROWS, "50", NULL}, true},
+        {{"threads", "2", POOL, "640", SEQS, "6", "snapshot-mb", "0", NULL}, false},
+        {{"threads", "2", "prefix-cache", "off", SEQS, "4", ROWS, "7", NULL}, true},
+    };
+    backend = "cpu";
+    make_references("off");
+    run_settings(settings, sizeof settings / sizeof *settings, SLOW ? 24 : 240);
+    backend = "hash";
 }
 
 int main(void)
@@ -393,6 +447,7 @@ int main(void)
     make_works();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_request_equals_itself_alone),
+        cmocka_unit_test(real_arithmetic_keeps_every_bit),
         cmocka_unit_test(compact_requests_equal_themselves_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
