@@ -251,6 +251,9 @@ static void make_references(const char *truncation)
 
 /* ---- traces ---- */
 
+static size_t at_setting; /* for messages */
+static int64_t at_trace;
+
 struct trace {
     di_engine *engine;
     int32_t n;
@@ -302,11 +305,13 @@ static void check(struct trace *t, const struct di_event *ev)
         if (ev->token_ids[k] != o->token[k] || memcmp(&ev->logprobs[k].logprob, &o->logprob[k], sizeof(float)) != 0 ||
             memcmp(ev->logprobs[k].top_logprobs, o->top[k], sizeof o->top[k]) != 0 ||
             memcmp(ev->logprobs[k].top_ids, o->top_id[k], sizeof o->top_id[k]) != 0)
-            fail_msg("work %d (prompt of %d), choice %d: token %zu is %d, alone %d; logprob %.9g, alone %.9g; %zu were "
+            fail_msg("trace %lld of setting %zu: work %d (prompt of %d), choice %d: token %zu is %d, alone %d; logprob "
+                     "%.9g, alone %.9g; %zu were "
                      "cached, %d "
                      "preemptions",
-                     (int)(w - works), w->n_prompt, ev->choice, k, ev->token_ids[k], o->token[k],
-                     (double)ev->logprobs[k].logprob, (double)o->logprob[k], ev->n_cached, ev->n_preempted);
+                     (long long)at_trace, at_setting, (int)(w - works), w->n_prompt, ev->choice, k, ev->token_ids[k],
+                     o->token[k], (double)ev->logprobs[k].logprob, (double)o->logprob[k], ev->n_cached,
+                     ev->n_preempted);
     }
     for (size_t k = 1; k < ev->n_prompt_logprobs; k++)
         if (memcmp(&ev->prompt_logprobs[k].logprob, &w->prompt_logprob[k], sizeof(float)) != 0)
@@ -364,7 +369,8 @@ static void run_settings(const struct setting *settings, size_t n_settings, int6
     uint64_t preempted = 0, cached = 0, zombies = 0;
     for (size_t s = 0; s < n_settings; s++) {
         di_engine *e = open_engine(settings[s].options);
-        for (int64_t i = 0; i < traces / (int64_t)n_settings; i++)
+        at_setting = s;
+        for (at_trace = 0; at_trace < traces / (int64_t)n_settings; at_trace++)
             run_trace(e, settings[s].drafts);
         struct di_engine_stats stats;
         di_engine_get_stats(e, &stats);
