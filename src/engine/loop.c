@@ -19,7 +19,8 @@ static void propose(struct di_loop *l, struct di_seq *seq)
     most = most < left ? most : (int32_t)left;
     most = most < l->o.max_rows - 1 ? most : l->o.max_rows - 1;
     most = most < l->o.max_logits - 1 ? most : l->o.max_logits - 1;
-    bool drafts = t->computed == seq->n_token - 1 && seq->in_flight == 0 && !t->held && seq->history.token == NULL;
+    bool drafts = t->computed >= t->prompt && t->computed == seq->n_token - 1 && seq->in_flight == 0 && !t->held &&
+                  seq->history.token == NULL;
     if (l->draft == NULL || !drafts || most < 1)
         return;
     seq->n_draft = l->draft(l->draft_user, seq, most, seq->draft);

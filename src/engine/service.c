@@ -218,6 +218,7 @@ void di_service_finished(struct di_loop *l, struct di_call *call)
 {
     pthread_mutex_lock(&l->lock);
     forget(l, call);
+    l->shown = l->stats; /* whoever sees the last event sees it counted */
     pthread_mutex_unlock(&l->lock);
 }
 
