@@ -9,7 +9,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -413,7 +413,8 @@ def _params(given: SamplingParams | Sequence[SamplingParams] | None, count: int)
     """One per prompt, each of the right types; whether values are in range is for the library to say."""
     params = _per_prompt("sampling_params", SamplingParams() if given is None else given, count, SamplingParams)
     for one in {id(p): p for p in params}.values():
-        one.fill(defaults())
+        with suppress(errors.Error):
+            one.fill(defaults())
     return params
 
 

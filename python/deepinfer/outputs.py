@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from .errors import Error
 
@@ -41,11 +42,13 @@ class CompletionOutput:
     logprobs: list[dict[int, Logprob]] | None = None
     """For each token: the token drawn and the most likely ones, by id."""
     finish_reason: str | None = None
-    """"stop", "length", "abort" or "error"; None while it runs."""
+    """One of "stop", "length", "abort" or "error"; None while it runs."""
     stop_reason: int | str | None = None
     """The stop string or the token of stop_token_ids that ended it; None for the end-of-sequence token."""
     error: Error | None = None
     """With "error": why."""
+    message: dict[str, Any] | None = None
+    """Of chat(): the text as a message, with content, reasoning_content and tool_calls."""
 
     def finished(self) -> bool:
         return self.finish_reason is not None
