@@ -11,7 +11,15 @@ docs/python.md is the manual.
 
 from ._library import VERSION as __version__
 from .errors import (
-    ClosedError, EngineError, Error, FileError, FormatError, InvalidError, NotFoundError, OutOfMemoryError, RequestError,
+    ClosedError,
+    EngineError,
+    Error,
+    FileError,
+    FormatError,
+    InvalidError,
+    NotFoundError,
+    OutOfMemoryError,
+    RequestError,
     UnsupportedError,
 )  # fmt: skip
 from .llm import LLM, options

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -249,10 +249,8 @@ class Client:
 
     @staticmethod
     def _hand(sink: Sink, event: Event | errors.Error) -> None:
-        try:
+        with suppress(Exception):  # an asyncio loop that was closed: nobody is there to take it
             sink(event)
-        except Exception:  # an asyncio loop that was closed: nobody is there to take it
-            pass
 
     def _event(self, e: Any) -> Event:
         event = Event(
@@ -266,9 +264,7 @@ class Client:
         if e.logprobs != ffi.NULL:
             event.logprobs = [self._logprobs(e.logprobs[i]) for i in range(e.n_tokens)]
         if e.prompt_logprobs != ffi.NULL:
-            event.prompt_logprobs = [
-                self._logprobs(e.prompt_logprobs[i]) if i > 0 else None for i in range(e.n_prompt_logprobs)
-            ]
+            event.prompt_logprobs = [self._logprobs(e.prompt_logprobs[i]) if i > 0 else None for i in range(e.n_prompt_logprobs)]
         if e.kind == lib.DI_EVENT_FINISHED:
             event.finish_reason = text(e.finish_reason)
             event.stop_string = text(e.stop_string) if e.stop_string != ffi.NULL else None

@@ -29,7 +29,7 @@ def _locate() -> tuple[Path, Path]:
     root = here.parents[1]
     build = Path(os.environ.get("DEEPINFER_BUILD_DIR") or root / "build")
     if not (build / LIBRARY).exists():
-        raise ImportError(f"{build / LIBRARY} does not exist: build it with ./build.sh, or install the package with pip install .")
+        raise ImportError(f"{build / LIBRARY} does not exist: build with ./build.sh, or install the package: pip install .")
     return root / "include" / "deepinfer", build / LIBRARY
 
 
@@ -74,7 +74,7 @@ def check(status: int, err: Any) -> None:
 
 def text(chars: Any) -> str:
     """A zero-terminated string of the library. Paths in messages need not be UTF-8."""
-    return ffi.string(chars).decode("utf-8", "replace")
+    return str(ffi.string(chars), "utf-8", "replace")
 
 
 def c_string(name: str, value: str) -> bytes:

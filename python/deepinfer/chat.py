@@ -55,7 +55,7 @@ class Rendered:
             text = text[: at + len(choice.stop_reason)] if params.include_stop_str_in_output else text[:at]
         generator = recipe.ChatCompletionRequest.chunk_generator(self._request, "", _MODEL)
         processor = recipe.StreamProcessor(generator, self._request.parsing_options)
-        reply = recipe.ChatCompletionResponse("", _MODEL, 0, len(self.ids), 0)
+        reply: Any = recipe.ChatCompletionResponse("", _MODEL, 0, len(self.ids), 0)
         ended = recipe.InferenceFinishReason.Length if choice.finish_reason == "length" else recipe.InferenceFinishReason.Stop
         for chunk in (
             recipe.InferenceChunk.ready(),

@@ -74,9 +74,7 @@ class SamplingParams:
     def check(self) -> None:
         """What the library cannot see: fields of which one contradicts another, or that it does not have."""
         if self.so_args is not None:
-            raise errors.UnsupportedError(
-                "so_args: structured output is not in this version of deepinfer", "DI_ERR_UNSUPPORTED"
-            )
+            raise errors.UnsupportedError("so_args: structured output is not in this version of deepinfer", "DI_ERR_UNSUPPORTED")
         seed, seq_seed = (_seed(name, getattr(self, name)) for name in ("seed", "seq_seed"))
         if seed is not None and seq_seed is not None and seed != seq_seed:
             raise errors.InvalidError(
