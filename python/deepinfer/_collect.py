@@ -48,7 +48,8 @@ class Collector:
             if choice.stop_reason is None and event.stop_token in self._stop_token_ids:
                 choice.stop_reason = event.stop_token
             output.seed, output.metrics = event.seed, event.metrics
-            output.num_cached_tokens = event.num_cached_tokens
+            if event.choice == 0:  # the others share its prompt
+                output.num_cached_tokens = event.num_cached_tokens
             output.finished = all(c.finish_reason is not None for c in output.outputs)
 
     def _fail(self, error: errors.Error) -> None:
