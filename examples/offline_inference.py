@@ -1,8 +1,9 @@
 """Continues a few prompts and answers in a chat.
 
     pip install .                                # or: ./build.sh && export PYTHONPATH=python
-    python examples/offline_inference.py         # the bundled model
-    python examples/offline_inference.py --model deepseek-ai/DeepSeek-V4.1-Flash-1017
+    python examples/offline_inference.py
+
+runs the bundled model; --model owner/name another one, once `python -m deepinfer.fetch owner/name` has fetched it.
 """
 
 import argparse

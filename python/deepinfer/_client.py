@@ -298,9 +298,10 @@ def _prompt(ids: list[int]) -> Any:
         return ffi.new("int32_t[]", ids)
     except (OverflowError, TypeError):
         pass
+    one = ffi.new("int32_t *")
     for i, token in enumerate(ids):  # which one
         try:
-            ffi.new("int32_t *", token)
+            one[0] = token
         except OverflowError:
             raise errors.InvalidError(f"prompt token {i}: {token} is not a token id", "DI_ERR_RANGE") from None
         except TypeError:

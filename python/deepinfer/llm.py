@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from numbers import Integral
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -372,14 +373,19 @@ def _inputs(prompts: Any) -> tuple[list[_Input], bool]:
         return [_input(prompts, "prompt")], True
     if not isinstance(prompts, Sequence) or isinstance(prompts, (bytes, bytearray)):
         raise TypeError(f"prompts must be texts, token ids, dicts, or a list of them, not {prompts!r}")
-    if prompts and _is_integer(prompts[0]):
+    if prompts and isinstance(prompts[0], Integral):
         return [_input(prompts, "prompt")], True
     return [_input(p, f"prompt {i}") for i, p in enumerate(prompts)], len(prompts) == 1
 
 
 def _one_input(prompt: Any) -> _Input:
     prompt = _plain(prompt)
-    if isinstance(prompt, Sequence) and not isinstance(prompt, str) and prompt and not _is_integer(prompt[0]):
+    if (
+        isinstance(prompt, Sequence)
+        and not isinstance(prompt, (str, bytes, bytearray))
+        and prompt
+        and not isinstance(prompt[0], Integral)
+    ):
         raise TypeError("one prompt at a time can be streamed, not a list of them")
     return _input(prompt, "prompt")
 
@@ -398,10 +404,6 @@ def _input(prompt: Any, where: str) -> _Input:
     if isinstance(prompt, Sequence) and not isinstance(prompt, (bytes, bytearray)):
         return _Input(None, list(prompt))
     raise TypeError(f"{where} must be a text, a list of token ids or a dict, not {prompt!r}")
-
-
-def _is_integer(value: Any) -> bool:
-    return hasattr(value, "__index__")
 
 
 def _plain(value: Any) -> Any:

@@ -28,9 +28,8 @@ from conftest import BUILD, ROOT, run_cli
 
 os.environ.setdefault("DEEPINFER_BUILD_DIR", str(BUILD))
 sys.path.insert(0, str(ROOT / "python"))
-import deepinfer  # noqa: E402
-from deepinfer import LLM, ClosedError, InvalidError, RequestError, SamplingParams  # noqa: E402
-from deepinfer import _library, sampling  # noqa: E402
+import deepinfer
+from deepinfer import LLM, ClosedError, CompletionOutput, InvalidError, RequestError, SamplingParams, _library, chat, sampling
 
 TINY = ROOT / "models" / "tiny"
 PROMPTS = ["She was", "It is a truth universally acknowledged", "\n", "Mr. Darcy said that", "é"]
@@ -49,7 +48,9 @@ def generate(llm, prompts, params=None, **kwargs):
 
 def content(output):
     """What a result says, without its times, its name and how much of it was cached."""
-    choices = [(c.index, c.text, c.token_ids, c.logprobs, c.cumulative_logprob, c.finish_reason, c.stop_reason) for c in output.outputs]
+    choices = [
+        (c.index, c.text, c.token_ids, c.logprobs, c.cumulative_logprob, c.finish_reason, c.stop_reason) for c in output.outputs
+    ]
     return output.prompt_token_ids, output.prompt_logprobs, choices, output.seed, output.finished
 
 
@@ -86,8 +87,16 @@ def test_the_library_shows_nothing_else():
     assert shown == declared
 
 
+def test_style_and_types():
+    for tool in (["ruff", "check", "-q"], ["ruff", "format", "-q", "--diff"], ["mypy"]):
+        done = subprocess.run([sys.executable, "-m", *tool], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_importing_loads_nothing_large():
-    done = script("import sys, deepinfer; print([m for m in ('asyncio', 'tqdm', 'deepseek_recipe', 'huggingface_hub') if m in sys.modules])")
+    done = script(
+        "import sys, deepinfer; print([m for m in ('asyncio', 'tqdm', 'deepseek_recipe', 'huggingface_hub') if m in sys.modules])"
+    )
     assert done.stdout.strip() == "[]", done.stderr
 
 
@@ -103,7 +112,7 @@ def test_defaults_are_the_librarys():
 
 
 def test_options_are_the_registrys():
-    table = (ROOT / "docs" / "options.md").read_text()
+    table = run_cli("options", "--markdown").stdout.decode()
     assert [o.name for o in deepinfer.options().values()] == re.findall(r"^\| `--([\w-]+)`", table, re.MULTILINE)
     assert deepinfer.options()["max_model_len"].env is None
     assert deepinfer.options()["model"].env == "DEEPINFER_HF_MODEL_DIR"
@@ -199,7 +208,20 @@ def test_tokenizer_refuses(llm):
 
 def test_tokens_are_those_of_the_command_line(llm):
     done = run_cli(
-        "run", "--model", TINY, "--prompt", "She was", "--bos", "off", "--seed", 4, "--temperature", 0.7, "--max-tokens", 30, "--json"
+        "run",
+        "--model",
+        TINY,
+        "--prompt",
+        "She was",
+        "--bos",
+        "off",
+        "--seed",
+        4,
+        "--temperature",
+        0.7,
+        "--max-tokens",
+        30,
+        "--json",
     )
     theirs = json.loads(done.stdout)
     ours = generate(llm, "She was", SamplingParams(seed=4, temperature=0.7, max_tokens=30))[0]
@@ -212,7 +234,15 @@ def test_tokens_are_those_of_the_command_line(llm):
 
 def test_forms_of_a_prompt(llm):
     params, ids = SamplingParams(seed=1, max_tokens=8), llm.tokenizer.encode("She was")
-    forms = ["She was", ids, tuple(ids), np.array(ids), {"prompt": "She was"}, {"prompt_token_ids": ids}, {"prompt": "x", "prompt_token_ids": ids}]
+    forms = [
+        "She was",
+        ids,
+        tuple(ids),
+        np.array(ids),
+        {"prompt": "She was"},
+        {"prompt_token_ids": ids},
+        {"prompt": "x", "prompt_token_ids": ids},
+    ]
     wanted = content(generate(llm, "She was", params)[0])
     for form in forms:
         assert [content(o) for o in generate(llm, form, params)] == [wanted]
@@ -273,7 +303,9 @@ def test_filters_and_biases(llm):
     ids = llm.tokenizer.encode(" the") + llm.tokenizer.encode(" a")
     only = generate(llm, "She was", SamplingParams(max_tokens=20, allowed_token_ids=ids, seed=1))[0].outputs[0]
     assert set(only.token_ids) == set(ids)
-    none = generate(llm, "She was", SamplingParams(max_tokens=20, allowed_token_ids=ids, bad_token_ids=ids[:1], seed=1))[0].outputs[0]
+    none = generate(llm, "She was", SamplingParams(max_tokens=20, allowed_token_ids=ids, bad_token_ids=ids[:1], seed=1))[
+        0
+    ].outputs[0]
     assert set(none.token_ids) == {ids[1]}
     forced = generate(llm, "She was", SamplingParams(max_tokens=3, logit_bias={300: 100.0, 301: -math.inf}, seed=1))[0].outputs[0]
     assert forced.token_ids == [300] * 3
@@ -290,7 +322,9 @@ def test_lengths(llm):
     assert len(late.token_ids) == 6 and late.finish_reason == "stop"
     never = generate(llm, "She was", SamplingParams(logit_bias={eos: 100}, ignore_eos=True, max_tokens=7))[0].outputs[0]
     assert never.token_ids == [eos] * 7 and never.finish_reason == "length" and never.text == ""
-    shown = generate(llm, "She was", SamplingParams(logit_bias={eos: 100}, ignore_eos=True, max_tokens=2, skip_special_tokens=False))
+    shown = generate(
+        llm, "She was", SamplingParams(logit_bias={eos: 100}, ignore_eos=True, max_tokens=2, skip_special_tokens=False)
+    )
     assert shown[0].outputs[0].text == "<｜end▁of▁sentence｜>" * 2
 
 
@@ -318,7 +352,9 @@ def test_logprobs(llm):
     choice = output.outputs[0]
     assert output.prompt_logprobs[0] is None
     rows = [*zip(output.prompt_token_ids, output.prompt_logprobs, strict=True)][1:]
-    for count, token, row in [(3, t, r) for t, r in rows] + [(5, t, r) for t, r in zip(choice.token_ids, choice.logprobs, strict=True)]:
+    for count, token, row in [(3, t, r) for t, r in rows] + [
+        (5, t, r) for t, r in zip(choice.token_ids, choice.logprobs, strict=True)
+    ]:
         assert next(iter(row)) == token  # first, as vLLM has it
         assert len(row) == count + (row[token].rank > count)
         assert sorted(r.rank for i, r in row.items() if i != token or r.rank <= count) == list(range(1, count + 1))
@@ -326,7 +362,9 @@ def test_logprobs(llm):
         assert [r.logprob for r in ranked] == sorted((r.logprob for r in ranked), reverse=True)
         assert sum(math.exp(r.logprob) for r in ranked) < 1.0 + 1e-5
         assert all(r.decoded_token == llm.tokenizer.decode(i) for i, r in row.items())
-    assert choice.cumulative_logprob == pytest.approx(sum(r[t].logprob for t, r in zip(choice.token_ids, choice.logprobs, strict=True)))
+    assert choice.cumulative_logprob == pytest.approx(
+        sum(r[t].logprob for t, r in zip(choice.token_ids, choice.logprobs, strict=True))
+    )
     greedy = generate(llm, prompt, SamplingParams(temperature=0, max_tokens=5, logprobs=0))[0].outputs[0]
     assert all([r.rank for r in row.values()] == [1] for row in greedy.logprobs)
     # The next token's log-probabilities do not depend on whether it is part of the prompt.
@@ -341,9 +379,8 @@ def test_a_prefix_may_come_from_the_cache(llm):
     prompt = [11 + i % 3000 for i in range(1500)]
     first, second = (generate(llm, prompt, SamplingParams(seed=1, max_tokens=10))[0] for _ in range(2))
     assert content(first) == content(second)
-    assert 0 <= second.num_cached_tokens < 1500
+    assert first.num_cached_tokens < second.num_cached_tokens < 1500
     assert second.metrics.total_seconds >= second.metrics.first_token_seconds >= second.metrics.queued_seconds >= 0
-    assert llm.stats()["cached_tokens"] >= second.num_cached_tokens
 
 
 def test_progress(llm):
@@ -443,8 +480,9 @@ def test_parameters_that_do_not_exist():
 def test_bad_prompts(llm, prompt, error, message):
     with pytest.raises(error, match=message):
         generate(llm, prompt)
-    with pytest.raises(error, match=message):
-        next(llm.stream(prompt if not isinstance(prompt, list) or prompt != [[]] else []))
+    if not isinstance(prompt, list) or isinstance(prompt[0], int):  # one prompt
+        with pytest.raises(error, match=message.replace("prompts", "prompt")):
+            next(llm.stream(prompt))
 
 
 def test_lists_of_different_lengths(llm):
@@ -666,8 +704,14 @@ def test_a_forgotten_llm_is_closed():
 
 
 def test_the_interpreter_may_end_at_any_time():
-    begin = f"import deepinfer; llm = deepinfer.LLM({str(TINY)!r}); p = deepinfer.SamplingParams(max_tokens=4000, ignore_eos=True)\n"
-    for end in ("", "s = llm.stream('x', p); next(s)", "llm.generate('x', deepinfer.SamplingParams(max_tokens=1)); raise SystemExit(0)"):
+    begin = (
+        f"import deepinfer; llm = deepinfer.LLM({str(TINY)!r}); p = deepinfer.SamplingParams(max_tokens=4000, ignore_eos=True)\n"
+    )
+    for end in (
+        "",
+        "s = llm.stream('x', p); next(s)",
+        "llm.generate('x', deepinfer.SamplingParams(max_tokens=1)); raise SystemExit(0)",
+    ):
         done = script(begin + end)
         assert done.returncode == 0, done.stderr
 
@@ -736,12 +780,21 @@ def test_chat_replies(llm):
         assert output.outputs[0].message == {"role": "assistant", "content": output.outputs[0].text}
     thinking = llm.chat(conversations[0], params, use_tqdm=False)[0].outputs[0]
     assert thinking.message["reasoning_content"].strip() == thinking.text.strip() and thinking.message["content"] == ""
-    end = llm.tokenizer.find("</think>")
-    ended = llm.chat(conversations[0], SamplingParams(max_tokens=5, allowed_token_ids=[end, 300], logit_bias={end: 100}), use_tqdm=False)[0]
-    assert ended.outputs[0].message["content"] == "</think>" * 4  # the first one ended the reasoning
     stop = outputs[0].outputs[0].text[5:9]
-    cut = llm.chat(conversations[0], SamplingParams(seed=1, max_tokens=12, stop=stop), use_tqdm=False, thinking=False)[0].outputs[0]
+    cut = llm.chat(conversations[0], SamplingParams(seed=1, max_tokens=12, stop=stop), use_tqdm=False, thinking=False)[0].outputs[
+        0
+    ]
     assert cut.message["content"] == cut.text
+
+
+def test_messages_have_parts(llm):
+    """A reply that the bundled model would not give: reasoning, an answer, a tool call."""
+    rendered = chat.render(llm.tokenizer, HELLO, True, TOOLS, None, None)
+    call = '\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>'
+    ids = llm.tokenizer.encode(f"I think so.</think>Yes.{call}<｜end▁of▁sentence｜>")
+    message = rendered.message(llm.tokenizer, CompletionOutput(0, token_ids=ids, finish_reason="stop"), SamplingParams())
+    assert (message["role"], message["reasoning_content"], message["content"]) == ("assistant", "I think so.", "Yes.")
+    assert [c["function"] for c in message["tool_calls"]] == [{"name": "f", "arguments": "{}"}]
 
 
 @pytest.mark.parametrize(
@@ -810,7 +863,15 @@ def test_the_example():
 
 
 def test_the_wheel(tmp_path):
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-C", f"build-dir={tmp_path / 'build'}"]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        f"--config-settings=build-dir={tmp_path / 'build'}",
+    ]
     done = subprocess.run([*build, "-w", tmp_path, ROOT], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
