@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -236,7 +236,8 @@ class Client:
                 waiting.choices -= 1
                 if waiting.choices == 0:
                     del self._waiting[ticket]
-        self._hand(waiting.sink, event)
+        if not self._hand(waiting.sink, event):
+            self.abort(ticket)
 
     def _fail(self, error: errors.Error) -> None:
         with self._lock:
@@ -248,9 +249,13 @@ class Client:
             self._hand(sink, error)
 
     @staticmethod
-    def _hand(sink: Sink, event: Event | errors.Error) -> None:
-        with suppress(Exception):  # an asyncio loop that was closed: nobody is there to take it
+    def _hand(sink: Sink, event: Event | errors.Error) -> bool:
+        """False if nobody takes it: an asyncio loop may have been closed."""
+        try:
             sink(event)
+        except Exception:
+            return False
+        return True
 
     def _event(self, e: Any) -> Event:
         event = Event(

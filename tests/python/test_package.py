@@ -627,8 +627,10 @@ def test_async_ids(llm):
 
 
 def test_a_loop_may_go_away(llm):
+    before = llm.stats()["aborted"]
+
     async def main():
-        outputs = llm.generate_async("She was", LONG, request_id="orphan")
+        outputs = llm.generate_async("She was", LONG)
         await anext(outputs)
         return outputs
 
@@ -636,8 +638,8 @@ def test_a_loop_may_go_away(llm):
     outputs = loop.run_until_complete(main())
     loop.close()  # with the generator still open
     assert generate(llm, "He said", SamplingParams(max_tokens=2))[0].finished
-    llm.abort("orphan")
-    until(lambda: llm.stats()["running"] == 0)
+    until(lambda: llm.stats()["running"] == 0)  # nobody takes its events, so it is aborted
+    assert llm.stats()["aborted"] == before + 1
     del outputs
 
 
