@@ -66,6 +66,11 @@ def until(condition, seconds=20.0):
         time.sleep(0.005)
 
 
+def aborted_when_idle(llm):
+    until(lambda: llm.stats()["running"] == 0)
+    return llm.stats()["aborted"]
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The library and its declarations.
 
@@ -553,14 +558,13 @@ def test_a_stream_ends_as_generate_does(llm, n):
 
 
 def test_leaving_a_stream_aborts_it(llm):
-    before = llm.stats()["aborted"]
+    before = aborted_when_idle(llm)
     for i, output in enumerate(llm.stream("She was", LONG)):
         assert not output.finished
         if i == 3:
             break
     gc.collect()
-    until(lambda: llm.stats()["running"] == 0)
-    assert llm.stats()["aborted"] == before + 1
+    assert aborted_when_idle(llm) == before + 1
 
 
 def test_streams_raise(llm):
@@ -589,7 +593,7 @@ def test_async_requests_run_together(llm):
 
 
 def test_cancelling_a_task_aborts_its_request(llm):
-    before = llm.stats()["aborted"]
+    before = aborted_when_idle(llm)
 
     async def main():
         task = asyncio.create_task(collect(llm, "She was", LONG, request_id="long"))
@@ -602,8 +606,7 @@ def test_cancelling_a_task_aborts_its_request(llm):
                 break
 
     asyncio.run(main())
-    until(lambda: llm.stats()["running"] == 0)
-    assert llm.stats()["aborted"] == before + 2
+    assert aborted_when_idle(llm) == before + 2
 
 
 def test_async_ids(llm):
@@ -627,7 +630,7 @@ def test_async_ids(llm):
 
 
 def test_a_loop_may_go_away(llm):
-    before = llm.stats()["aborted"]
+    before = aborted_when_idle(llm)
 
     async def main():
         outputs = llm.generate_async("She was", LONG)
@@ -638,8 +641,7 @@ def test_a_loop_may_go_away(llm):
     outputs = loop.run_until_complete(main())
     loop.close()  # with the generator still open
     assert generate(llm, "He said", SamplingParams(max_tokens=2))[0].finished
-    until(lambda: llm.stats()["running"] == 0)  # nobody takes its events, so it is aborted
-    assert llm.stats()["aborted"] == before + 1
+    assert aborted_when_idle(llm) == before + 1  # nobody takes its events
     del outputs
 
 
