@@ -9,7 +9,6 @@ import math
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -54,7 +53,7 @@ def content(output):
     return output.prompt_token_ids, output.prompt_logprobs, choices, output.seed, output.finished
 
 
-def script(text: str, *, env: dict[str, str] | None = None, **kwargs) -> subprocess.Popen | subprocess.CompletedProcess:
+def script(text: str, *, env: dict[str, str] | None = None, **kwargs) -> subprocess.CompletedProcess:
     environment = os.environ | {"PYTHONPATH": str(ROOT / "python"), "DEEPINFER_BUILD_DIR": str(BUILD)} | (env or {})
     return subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=120, **kwargs)
 
@@ -721,24 +720,24 @@ def test_the_interpreter_may_end_at_any_time():
 
 
 def test_an_interrupt_aborts_the_batch():
-    text = f"""
-import deepinfer, time
+    done = script(f"""
+import deepinfer, os, signal, threading, time
 llm = deepinfer.LLM({str(TINY)!r})
-p = deepinfer.SamplingParams(max_tokens=4000, ignore_eos=True)
-print("ready", flush=True)
+
+def interrupt():
+    while llm.stats()["running"] < 4:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
 try:
-    llm.generate(["x"] * 4, p, use_tqdm=False)
+    llm.generate(["x"] * 4, deepinfer.SamplingParams(max_tokens=4000, ignore_eos=True), use_tqdm=False)
 except KeyboardInterrupt:
     while llm.stats()["running"]:
         time.sleep(0.01)
     print(llm.stats()["aborted"], llm.generate("x", deepinfer.SamplingParams(max_tokens=2), use_tqdm=False)[0].finished)
-"""
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "python"), "DEEPINFER_BUILD_DIR": str(BUILD)}
-    with subprocess.Popen([sys.executable, "-c", text], env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.read() == "4 True\n"
+""")
+    assert done.stdout == "4 True\n", done.stderr
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
