@@ -2,8 +2,8 @@
 # contraction (an FMA is written where it is meant).
 function(deepinfer_flags target)
   set_target_properties(${target} PROPERTIES
-    C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
-  target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
+    C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden)
+  target_compile_definitions(${target} PRIVATE _GNU_SOURCE DI_BUILDING_SHARED) # the shared library shows what is DI_API
   target_compile_options(${target} PRIVATE
     -ffp-contract=off -fno-math-errno -fno-trapping-math -fstack-protector-strong
     -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition -Wpointer-arith
