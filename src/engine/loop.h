@@ -29,6 +29,7 @@
 #include "cache/store.h"
 #include "engine/call.h"
 #include "engine/service.h"
+#include "model/forward.h"
 #include "sample/params.h"
 
 /* One sequence's part of a step. */

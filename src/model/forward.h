@@ -12,11 +12,10 @@
 #ifndef DI_MODEL_FORWARD_H
 #define DI_MODEL_FORWARD_H
 
-#include "deepinfer/sampling.h"
-
 #include "cache/store.h"
 #include "core/config.h"
 #include "model/weights.h"
+#include "ops/draw.h"
 #include "ops/ops.h"
 
 struct di_model;
@@ -64,28 +63,6 @@ struct di_step {
     /* A plain draw right away, from [n_logits] values each; NULL: none, di_model_draw() may follow. */
     const float *temperature;
     const uint64_t *seed;
-};
-
-/* A draw from the logits of the last step, one a logits row. Host arrays, valid during the call; rules and report as in
- * di_sample_args, but with host arrays, and without outputs. */
-struct di_draw {
-    int32_t n;
-    const float *temperature;
-    const uint64_t *seed;
-    const int32_t *position; /* of the rows; the tokens drawn stand one further */
-    struct di_sample_rules rules;
-    int32_t n_masks;       /* rows of rules.mask */
-    int32_t top;           /* columns of top_token and top_logprob, at most DI_MAX_LOGPROBS */
-    const int32_t *wanted; /* as in di_sample_report; NULL: no report */
-    const int32_t *scored;
-};
-
-/* Where a draw's results go: memory from ops->host_alloc, complete once an event recorded after di_model_fetch() has passed. */
-struct di_drawn {
-    int32_t *token;            /* [n] */
-    float *logprob;            /* [n], with a report */
-    int32_t *rank, *top_token; /* [n], [n, top] */
-    float *top_logprob;        /* [n, top] */
 };
 
 /* Named places in the forward pass, in the order in which they are reached within a layer. */

@@ -13,7 +13,7 @@
 
 #include "deepinfer/sampling.h"
 
-#include "model/forward.h"
+#include "ops/draw.h"
 #include "sample/history.h"
 
 /* What one row is drawn by. Pointers must stay until di_draw_builder_end. */

@@ -76,11 +76,26 @@ static void bad_values_are_named(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"mode", "exact"},   {"mode", ""},        {"mode", "oracle|native"},   {"mode", "nativ"},
-        {"threads", "-1"},   {"threads", "1025"}, {"threads", "2x"},           {"threads", ""},
-        {"threads", " 2"},   {"threads", "+2"},   {"threads", "1e2"},          {"threads", "99999999999999999999"},
-        {"threads", "\t2"},  {"threads", "-"},    {"threads", "0x10"},         {"threads", "\n2"},
-        {"kv-quant", "yes"}, {"model", ""},       {"max-num-batched-tokens", "0"}, {"max-model-len", "1048577"},
+        {"mode", "exact"},
+        {"mode", ""},
+        {"mode", "oracle|native"},
+        {"mode", "nativ"},
+        {"threads", "-1"},
+        {"threads", "1025"},
+        {"threads", "2x"},
+        {"threads", ""},
+        {"threads", " 2"},
+        {"threads", "+2"},
+        {"threads", "1e2"},
+        {"threads", "99999999999999999999"},
+        {"threads", "\t2"},
+        {"threads", "-"},
+        {"threads", "0x10"},
+        {"threads", "\n2"},
+        {"kv-quant", "yes"},
+        {"model", ""},
+        {"max-num-batched-tokens", "0"},
+        {"max-model-len", "1048577"},
     };
     struct di_error err = {0};
     di_options *options;
