@@ -42,8 +42,9 @@ static void take_tokens(struct di_loop *l, struct di_flight *f, const struct di_
         l->stats.output_tokens += token >= 0;
         if (di_seq_append(seq, token))
             break;
-        if (taken++ == share->n_draft || seq->draft[taken - 1] != token)
+        if (taken == share->n_draft || seq->draft[taken] != token)
             break;
+        taken++;
     }
     if (share->n_draft > 0) { /* rows of drafts that were wrong are taken back */
         seq->task.computed = seq->n_token - 1;
