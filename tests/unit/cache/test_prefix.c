@@ -462,7 +462,8 @@ static void many_leaves_go_by_age(void **state)
 {
     (void)state;
     enum { N = 500 };
-    struct world w = {.seed = 21};
+    static struct world w;
+    w = (struct world){.seed = 21};
     struct di_pages *pages = open_pages(N);
     struct di_prefix *tree = open_tree(pages, 0);
     int32_t tokens[PAGE] = {0}, id, last_use[N] = {0};
