@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int stdout_errno; /* of the first app_write() that failed */
+static int stdout_errno; /* of the first app_write() or app_print() that failed */
 
 /* ---- errors ---- */
 
@@ -197,6 +197,16 @@ bool app_write(const char *text, size_t len)
     if (stdout_errno == 0)
         stdout_errno = errno;
     return false;
+}
+
+void app_print(const char *fmt, ...)
+{
+    va_list list;
+    errno = 0;
+    va_start(list, fmt);
+    if (vprintf(fmt, list) < 0 && stdout_errno == 0)
+        stdout_errno = errno;
+    va_end(list);
 }
 
 int app_finish_stdout(const struct app_args *args, int code)

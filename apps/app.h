@@ -36,6 +36,8 @@ int app_check_ids(const struct app_args *args, const char *path, const di_token_
 
 /* Writes to standard output at once. False if that failed; app_finish_stdout() then says why. */
 bool app_write(const char *text, size_t len);
+/* printf whose failure app_finish_stdout() can explain, however much was printed before. */
+void app_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Flushes standard output; a full disk or a closed pipe is APP_FAILED, with a message. Else `code`. */
 int app_finish_stdout(const struct app_args *args, int code);
 

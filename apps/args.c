@@ -108,16 +108,17 @@ static int parse_option(struct app_args *args, int argc, char **argv, int *at)
 static void print_help(const struct app_args *args)
 {
     struct di_option_info info;
-    printf("usage: deepinfer %s\n", args->usage);
+    app_print("usage: deepinfer %s\n", args->usage);
     for (int i = 0; args->own[i].name != NULL; i++)
-        printf("%s  --%s%s%s\n      %s\n", i == 0 ? "\n" : "", args->own[i].name, args->own[i].value != NULL ? " " : "",
-               args->own[i].value != NULL ? args->own[i].value : "", args->own[i].help);
+        app_print("%s  --%s%s%s\n      %s\n", i == 0 ? "\n" : "", args->own[i].name,
+                  args->own[i].value != NULL ? " " : "", args->own[i].value != NULL ? args->own[i].value : "",
+                  args->own[i].help);
     if (args->no_engine)
         return;
-    printf("\noptions of the engine:\n");
+    app_print("\noptions of the engine:\n");
     for (size_t i = 0; di_option_at(i, &info); i++)
-        printf("  --%s %s\n      %s Default: %s.%s%s%s\n", info.name, info.values, info.help, info.default_value,
-               info.env != NULL ? " Variable: " : "", info.env != NULL ? info.env : "", info.env != NULL ? "." : "");
+        app_print("  --%s %s\n      %s Default: %s.%s%s%s\n", info.name, info.values, info.help, info.default_value,
+                  info.env != NULL ? " Variable: " : "", info.env != NULL ? info.env : "", info.env != NULL ? "." : "");
 }
 
 /* False where parsing stops, with *code. */

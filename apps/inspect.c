@@ -36,10 +36,10 @@ static void print_config(json_t *config)
 {
     const char *name;
     json_t *value;
-    printf("\nconfig\n");
+    app_print("\nconfig\n");
     json_object_foreach (config, name, value) {
         char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(10));
-        printf("  %-30s %s\n", name, text != NULL ? text : "");
+        app_print("  %-30s %s\n", name, text != NULL ? text : "");
         free(text);
     }
 }
@@ -48,16 +48,17 @@ static void print_layers(const json_t *layers)
 {
     size_t index;
     json_t *l;
-    printf(
+    app_print(
         "\nlayer  attention          ratio  kv from  index from  owns      candidates  engram  rope           bytes\n");
     json_array_foreach (layers, index, l) {
         char kv[24], source[24], engram[24];
         bool owns_kv = json_is_true(json_object_get(l, "owns_kv")),
              owns_index = json_is_true(json_object_get(l, "owns_index"));
-        printf("%5lld  %-17s  %5lld  %7s  %10s  %-8s  %-10s  %6s  %-8s %11lld\n", int_of(l, "layer"),
-               text_of(l, "attention"), int_of(l, "ratio"), id_of(l, "kv_source", kv), id_of(l, "index_source", source),
-               owns_kv ? (owns_index ? "kv+index" : "kv") : (owns_index ? "index" : "-"), text_of(l, "candidates"),
-               id_of(l, "engram", engram), text_of(l, "rope"), int_of(l, "bytes"));
+        app_print("%5lld  %-17s  %5lld  %7s  %10s  %-8s  %-10s  %6s  %-8s %11lld\n", int_of(l, "layer"),
+                  text_of(l, "attention"), int_of(l, "ratio"), id_of(l, "kv_source", kv),
+                  id_of(l, "index_source", source),
+                  owns_kv ? (owns_index ? "kv+index" : "kv") : (owns_index ? "index" : "-"), text_of(l, "candidates"),
+                  id_of(l, "engram", engram), text_of(l, "rope"), int_of(l, "bytes"));
     }
 }
 
@@ -67,14 +68,14 @@ static void print_rows(const char *title, const json_t *list, const char *first,
     json_t *o;
     if (json_array_size(list) == 0)
         return;
-    printf("\n%s\n", title);
+    app_print("\n%s\n", title);
     json_array_foreach (list, index, o) {
         if (second != NULL)
-            printf("  %-24s %-10s %8lld tensors %16lld bytes\n", text_of(o, first), text_of(o, second),
-                   int_of(o, "count"), int_of(o, "bytes"));
+            app_print("  %-24s %-10s %8lld tensors %16lld bytes\n", text_of(o, first), text_of(o, second),
+                      int_of(o, "count"), int_of(o, "bytes"));
         else
-            printf("  %8lld tensors %16lld bytes  %s (for example %s)\n", int_of(o, "count"), int_of(o, "bytes"),
-                   text_of(o, first), text_of(o, "example"));
+            app_print("  %8lld tensors %16lld bytes  %s (for example %s)\n", int_of(o, "count"), int_of(o, "bytes"),
+                      text_of(o, first), text_of(o, "example"));
     }
 }
 
@@ -82,18 +83,18 @@ static void print_memory(const json_t *memory)
 {
     size_t index;
     json_t *o;
-    printf("\nmemory\n");
+    app_print("\nmemory\n");
     json_array_foreach (memory, index, o)
-        printf("  %-12s %16lld bytes  %s\n", text_of(o, "term"), int_of(o, "bytes"), text_of(o, "note"));
+        app_print("  %-12s %16lld bytes  %s\n", text_of(o, "term"), int_of(o, "bytes"), text_of(o, "note"));
 }
 
 static void print_tables(json_t *root)
 {
     const json_t *model = json_object_get(root, "model");
-    printf("model     %s\n", text_of(model, "folder"));
-    printf("identity  %s\n", text_of(root, "identity"));
-    printf("contents  %lld tensors in %lld files, %lld bytes\n", int_of(model, "tensors"), int_of(model, "shards"),
-           int_of(model, "bytes"));
+    app_print("model     %s\n", text_of(model, "folder"));
+    app_print("identity  %s\n", text_of(root, "identity"));
+    app_print("contents  %lld tensors in %lld files, %lld bytes\n", int_of(model, "tensors"), int_of(model, "shards"),
+              int_of(model, "bytes"));
     print_config(json_object_get(root, "config"));
     print_layers(json_object_get(root, "layers"));
     print_rows("tensors by part and format", json_object_get(root, "tensors"), "part", "format");

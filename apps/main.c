@@ -64,7 +64,7 @@ int main(int argc, char **argv)
         return APP_USAGE;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("deepinfer %s\n", DI_VERSION);
+        app_print("deepinfer %s\n", DI_VERSION);
         return app_finish_stdout(NULL, APP_OK);
     }
     if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)

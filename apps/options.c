@@ -1,5 +1,5 @@
 /* deepinfer options: the registry as a table. */
-#include <stdio.h>
+#include <string.h>
 
 #include "app.h"
 
@@ -11,25 +11,24 @@ static const struct app_option own_options[] = {
 /* Cells of a Markdown table end at a bar: choices are listed with commas, and other bars escaped. */
 static void print_cell(const char *text, const char *bar)
 {
-    for (; *text != '\0'; text++) {
-        if (*text == '|')
-            fputs(bar, stdout);
-        else
-            putchar(*text);
+    while (*text != '\0') {
+        size_t len = strcspn(text, "|");
+        app_print("%.*s%s", (int)len, text, text[len] != '\0' ? bar : "");
+        text += len + (text[len] != '\0');
     }
 }
 
 static void print_markdown(void)
 {
     struct di_option_info info;
-    printf("| option | values | default | variable | meaning |\n| --- | --- | --- | --- | --- |\n");
+    app_print("| option | values | default | variable | meaning |\n| --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; di_option_at(i, &info); i++) {
         const char *quote = info.env != NULL ? "`" : "";
-        printf("| `--%s` | ", info.name);
+        app_print("| `--%s` | ", info.name);
         print_cell(info.values, ", ");
-        printf(" | %s | %s%s%s | ", info.default_value, quote, info.env != NULL ? info.env : "", quote);
+        app_print(" | %s | %s%s%s | ", info.default_value, quote, info.env != NULL ? info.env : "", quote);
         print_cell(info.help, "\\|");
-        printf(" |\n");
+        app_print(" |\n");
     }
 }
 
@@ -37,8 +36,8 @@ static void print_table(void)
 {
     struct di_option_info info;
     for (size_t i = 0; di_option_at(i, &info); i++)
-        printf("--%-20s %-20s %s\n%23s%s%s%s\n", info.name, info.values, info.default_value, "", info.help,
-               info.env != NULL ? " Variable: " : "", info.env != NULL ? info.env : "");
+        app_print("--%-20s %-20s %s\n%23s%s%s%s\n", info.name, info.values, info.default_value, "", info.help,
+                  info.env != NULL ? " Variable: " : "", info.env != NULL ? info.env : "");
 }
 
 int cmd_options(int argc, char **argv)
