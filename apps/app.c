@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +12,7 @@ static int stdout_errno; /* of the first app_write() or app_print() that failed 
 
 /* ---- errors ---- */
 
-/* Messages hold what the user typed, and may be cut within a character: bytes that are not UTF-8 become "?". */
-static void make_utf8(char *text)
+void app_make_utf8(char *text)
 {
     while (*text != '\0') {
         size_t len = 0, left = strlen(text);
@@ -37,7 +37,7 @@ int app_error(const struct app_args *args, int code, const struct di_error *err)
         return code;
     }
     snprintf(message, sizeof message, "%s", err->message);
-    make_utf8(message);
+    app_make_utf8(message);
     json_t *root = json_pack("{s:{s:s,s:s}}", "error", "code", di_status_name(err->code), "message", message);
     char *text = root != NULL ? json_dumps(root, JSON_COMPACT) : NULL;
     fprintf(stderr, "%s\n", text != NULL ? text : "{\"error\":{\"code\":\"DI_ERR_NOMEM\",\"message\":\"\"}}");
@@ -185,6 +185,43 @@ int app_check_ids(const struct app_args *args, const char *path, const di_token_
                             "%s: token id %d at index %zu is outside the vocabulary of %d", path, ids->ids[i], i,
                             vocab_size);
     return APP_OK;
+}
+
+di_status app_encode(const di_engine *engine, const char *text, size_t len, bool bos, di_token_list *ids,
+                     struct di_error *err)
+{
+    size_t before = ids->count;
+    int32_t id = di_engine_bos_token_id(engine);
+    di_status status = di_tokenizer_encode(di_engine_tokenizer(engine), text, len, true, ids, err);
+    if (status != DI_OK || id < 0 || !bos || (ids->count > before && ids->ids[before] == id))
+        return status;
+    status = di_token_list_push(ids, id, err);
+    if (status != DI_OK)
+        return status;
+    memmove(ids->ids + before + 1, ids->ids + before, (ids->count - before - 1) * sizeof *ids->ids);
+    ids->ids[before] = id;
+    return DI_OK;
+}
+
+/* ---- interrupts ---- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+void app_catch_interrupt(void)
+{
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+}
+
+bool app_interrupted(void)
+{
+    return interrupted != 0;
 }
 
 /* ---- standard output ---- */

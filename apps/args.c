@@ -22,6 +22,17 @@ const char *args_value(const struct app_args *args, const char *name)
     return own >= 0 ? args->values[own] : NULL;
 }
 
+const char *args_next(const struct app_args *args, const char *name, int *at)
+{
+    int own = own_index(args, name, strlen(name));
+    while (*at < args->n_given) {
+        const struct args_given *given = &args->given[(*at)++];
+        if (given->own == own)
+            return given->value;
+    }
+    return NULL;
+}
+
 bool args_has(const struct app_args *args, const char *name)
 {
     return args_value(args, name) != NULL;
@@ -76,6 +87,12 @@ static int unknown_option(const struct app_args *args, const char *name)
 
 /* ---- parsing ---- */
 
+static void keep_own(struct app_args *args, int own, const char *value)
+{
+    args->values[own] = value;
+    args->given[args->n_given++] = (struct args_given){own, value};
+}
+
 /* One "--name" at argv[*at]; moves *at over a separate value. */
 static int parse_option(struct app_args *args, int argc, char **argv, int *at)
 {
@@ -90,7 +107,7 @@ static int parse_option(struct app_args *args, int argc, char **argv, int *at)
     if (own >= 0 && args->own[own].value == NULL) {
         if (value != NULL)
             return app_usage(args, "option --%s takes no value", name);
-        args->values[own] = "";
+        keep_own(args, own, "");
         return APP_OK;
     }
     if (value == NULL) {
@@ -99,7 +116,7 @@ static int parse_option(struct app_args *args, int argc, char **argv, int *at)
         value = argv[++*at];
     }
     if (own >= 0)
-        args->values[own] = value;
+        keep_own(args, own, value);
     else if (di_options_set(args->engine, name, value, &err) != DI_OK)
         return app_error(args, APP_USAGE, &err);
     return APP_OK;
@@ -154,6 +171,11 @@ bool args_parse(struct app_args *args, int argc, char **argv, int *code)
         *code = app_error(args, APP_USAGE, &err);
         return false;
     }
+    args->given = calloc((size_t)argc + 1, sizeof *args->given);
+    if (args->given == NULL) {
+        *code = app_fail(args, APP_FAILED, DI_ERR_NOMEM, "out of memory while reading the arguments");
+        return false;
+    }
     if (!parse_all(args, argc, argv, code))
         return false;
     args->json_errors = args_has(args, "json");
@@ -163,7 +185,9 @@ bool args_parse(struct app_args *args, int argc, char **argv, int *code)
 void args_free(struct app_args *args)
 {
     di_options_free(args->engine);
+    free(args->given);
     args->engine = NULL;
+    args->given = NULL;
 }
 
 /* ---- values ---- */

@@ -59,6 +59,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of the write, not the end of the process */
     static char out[1 << 16];
     setvbuf(stdout, out, _IOFBF, sizeof out); /* a long help text is one write, whose failure has a reason */
+    signal(SIGXFSZ, SIG_IGN);                 /* likewise a file that must not grow further */
     if (argc < 2) {
         print_overview(stderr);
         return APP_USAGE;
