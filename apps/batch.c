@@ -35,7 +35,7 @@ struct batch {
     const char *input_name;
     struct app_output output;
     struct job *jobs; /* [look_ahead] */
-    int look_ahead, n_running;
+    int look_ahead;
     /* Error lines that may turn out to be the engine's end, and no answer. */
     char **held; /* [look_ahead] */
     size_t *held_len;
@@ -161,7 +161,7 @@ static void submit(struct batch *b, struct app_request *r, json_t *id, uint64_t 
     job->used = true;
     job->line = number;
     job->id = json_incref(id);
-    b->n_running++;
+    b->progress.running++;
 }
 
 static bool is_blank(const struct app_line *line)
@@ -219,7 +219,7 @@ static void finish(struct batch *b, struct job *job)
     app_result_free(result);
     json_decref(job->id);
     *job = (struct job){0};
-    b->n_running--;
+    b->progress.running--;
 }
 
 /* Takes an event, after so many seconds at most; false if none came. */
@@ -271,7 +271,7 @@ static bool take_input(struct batch *b)
         b->at_end = true;
         return false;
     }
-    if (!app_lines_ready(&b->input, b->n_running > 0 ? 0 : 200))
+    if (!app_lines_ready(&b->input, b->progress.running > 0 ? 0 : 200))
         return false;
     if (!app_lines_fill(&b->input))
         b->code = app_fail(b->args, APP_FAILED, errno == ENOMEM ? DI_ERR_NOMEM : DI_ERR_IO, "%s cannot be read: %s",
@@ -281,20 +281,20 @@ static bool take_input(struct batch *b)
 
 static void run(struct batch *b)
 {
-    while (b->code == APP_OK && !app_interrupted() && (!b->at_end || b->n_running > 0 || b->n_held > 0)) {
-        bool room = !b->at_end && b->n_running < b->look_ahead && b->n_held == 0;
+    while (b->code == APP_OK && !app_interrupted() && (!b->at_end || b->progress.running > 0 || b->n_held > 0)) {
+        bool room = !b->at_end && b->progress.running < b->look_ahead && b->n_held == 0;
         bool went_on = room && take_input(b);
-        if (b->code == APP_OK && b->n_running > 0) {
+        if (b->code == APP_OK && b->progress.running > 0) {
             bool came = take_event(b, went_on ? 0.0 : room ? 0.02 : 0.1); /* room: there may soon be more to read */
             while (came)
                 came = take_event(b, 0.0);
         }
-        if (b->code == APP_OK && b->n_running == 0 && b->n_held > 0)
+        if (b->code == APP_OK && b->progress.running == 0 && b->n_held > 0)
             release_held(b);
         app_progress_show(&b->progress, b->engine, false);
     }
     /* What has ended at this moment is no loss. What has not is aborted by closing the engine, and answered when resumed. */
-    while (b->code == APP_OK && b->n_running > 0 && take_event(b, 0.0)) {
+    while (b->code == APP_OK && b->progress.running > 0 && take_event(b, 0.0)) {
     }
 }
 

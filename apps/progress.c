@@ -60,7 +60,7 @@ void app_progress_show(struct app_progress *p, di_engine *engine, bool last)
     if (p->failed > 0)
         snprintf(failed, sizeof failed, " (%" PRIu64 " failed)", p->failed);
     fprintf(stderr, "%s%" PRIu64 "%s requests%s, %d running, %.1f tokens/s%s", p->terminal ? "\r" : "",
-            p->done + p->failed + p->skipped, total, failed, stats.running + stats.swapped,
+            p->done + p->failed + p->skipped, total, failed, p->running,
             (double)stats.output_tokens / (now - p->started + 1e-9), p->terminal ? "\033[K" : "\n");
     if (last && p->terminal)
         fputc('\n', stderr);

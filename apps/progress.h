@@ -8,6 +8,7 @@ struct app_progress {
     uint64_t done, failed; /* answered in this run */
     uint64_t skipped;      /* answered in an earlier one */
     uint64_t total;        /* lines of the input; 0: not known */
+    int running;           /* submitted, not answered */
     bool shown, terminal;
     double started, next; /* seconds */
 };

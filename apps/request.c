@@ -37,8 +37,10 @@ static di_status read_id(struct app_request *r, struct di_error *err)
             continue;
         if (!json_is_string(id) && !json_is_integer(id))
             return fail(err, DI_ERR_INVALID, "%s must be a string or a whole number", id_keys[i]);
-        if (found != NULL)
+        if (found != NULL) {
+            r->id = NULL;
             return fail(err, DI_ERR_INVALID, "%s and %s are two names of one thing", found, id_keys[i]);
+        }
         found = id_keys[i];
         r->id = id;
     }
