@@ -10,6 +10,7 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"run", "generate text from a prompt", cmd_run},
+    {"bench", "measure throughput and latencies on random prompts", cmd_bench},
     {"inspect", "show what a checkpoint holds and how it would run", cmd_inspect},
     {"trace", "write the model's inner tensors for given token ids", cmd_trace},
     {"options", "list the options of the engine", cmd_options},

@@ -98,7 +98,9 @@ DI_API di_status di_abort_ticket(di_engine *engine, uint64_t ticket, struct di_e
 
 /* Counters since opening, and the state of the moment. */
 struct di_engine_stats {
-    uint64_t steps, rows, row_layers, draws;
+    uint64_t steps, rows, draws;
+    uint64_t row_layers;       /* rows, counted in every layer that ran them */
+    uint64_t row_layers_saved; /* in every layer that truncation spared them */
     uint64_t requests, finished, aborted, failed, preemptions;
     uint64_t prompt_tokens, output_tokens, cached_tokens;
     uint64_t zombie_rows; /* rows run for a choice that had ended one step before */

@@ -253,7 +253,9 @@ di_status di_stage_forward(struct di_loop *l, const struct di_plan *plan, const 
     DI_TRY(stage_cuts(l, f, &step, err));
     stage_logits(l, f, &step);
     l->stats.rows += (uint64_t)f->n_rows;
-    l->stats.row_layers += row_layers(l, &step);
+    uint64_t run = row_layers(l, &step);
+    l->stats.row_layers += run;
+    l->stats.row_layers_saved += (uint64_t)f->n_rows * (uint64_t)l->engine->plan.n_layers - run;
     return di_forward(l->model, l->store, &step, NULL, err);
 }
 
