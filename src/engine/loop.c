@@ -68,8 +68,8 @@ static void commit(struct di_loop *l, const struct di_flight *f)
         seq->in_flight++;
         if (share->n_draft > 0) {
             t->held = true;
-        } else if (l->draft == NULL && di_seq_outputs(seq) + 1 < seq->limit) {
-            t->known = t->computed + 1; /* what this step draws */
+        } else if (l->draft == NULL && di_seq_outputs(seq) + seq->in_flight < seq->limit) {
+            t->known = t->computed + 1; /* what this step draws; the last token of the output needs no row */
         }
         if (share->first < seq->call->n_prompt) {
             if (l->o.truncation != DI_TRUNCATION_COMPACT)
