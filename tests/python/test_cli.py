@@ -84,6 +84,34 @@ USAGE = {
     "context too long": (["--prompt", "x", "--max-model-len", "4096"], "max-model-len"),
     "prompt too long": (["--prompt", "word " * 3000], "max-model-len is 2048"),
     "value for a switch": (["--prompt", "x", "--stats=1"], "--stats takes no value"),
+    "top-p": (["--prompt", "x", "--top-p", "1.5"], "option --top-p: top_p must be"),
+    "zero top-p": (["--prompt", "x", "--top-p", "0"], "option --top-p"),
+    "top-k": (["--prompt", "x", "--top-k", "-2"], "option --top-k"),
+    "real top-k": (["--prompt", "x", "--top-k", "1.5"], "option --top-k"),
+    "min-p": (["--prompt", "x", "--min-p", "1.1"], "option --min-p"),
+    "repetition-penalty": (["--prompt", "x", "--repetition-penalty", "0"], "option --repetition-penalty"),
+    "frequency-penalty": (["--prompt", "x", "--frequency-penalty", "-2.5"], "option --frequency-penalty"),
+    "presence-penalty": (["--prompt", "x", "--presence-penalty", "nan"], "option --presence-penalty"),
+    "min-tokens": (["--prompt", "x", "--min-tokens", "257"], "option --min-tokens"),
+    "empty stop": (["--prompt", "x", "--stop", "a", "--stop", ""], "option --stop: stop[1]"),
+    "long stop": (["--prompt", "x", "--stop", "a" * 1025], "option --stop"),
+    "many stops": (["--prompt", "x", *["--stop=a"] * 65], "option --stop"),
+    "stop-token-ids": (["--prompt", "x", "--stop-token-ids", "1,,2"], 'option --stop-token-ids: "1,,2"'),
+    "negative stop token": (["--prompt", "x", "--stop-token-ids", "-1"], "option --stop-token-ids"),
+    "huge stop token": (["--prompt", "x", "--stop-token-ids", "99999999999"], "option --stop-token-ids"),
+    "stop token not in vocabulary": (["--prompt", "x", "--stop-token-ids", "5,70000"], "option --stop-token-ids: stop_token_ids[1]"),
+    "logit-bias": (["--prompt", "x", "--logit-bias", "5"], 'option --logit-bias: "5" is not ID:VALUE'),
+    "logit-bias value": (["--prompt", "x", "--logit-bias", "5:1x"], "option --logit-bias"),
+    "infinite logit-bias": (["--prompt", "x", "--logit-bias", "5:-inf"], "option --logit-bias"),
+    "large logit-bias": (["--prompt", "x", "--logit-bias", "5:101"], "option --logit-bias"),
+    "logit-bias twice": (["--prompt", "x", "--logit-bias", "5:1", "--logit-bias", "5:2"], "option --logit-bias"),
+    "allowed-token-ids": (["--prompt", "x", "--allowed-token-ids", "x"], "option --allowed-token-ids"),
+    "bad-token-ids": (["--prompt", "x", "--bad-token-ids", ""], "option --bad-token-ids"),
+    "no token left": (["--prompt", "x", "--allowed-token-ids", "5", "--bad-token-ids", "5"], "option --bad-token-ids"),
+    "skip-special-tokens": (["--prompt", "x", "--skip-special-tokens", "no"], "option --skip-special-tokens"),
+    "logprobs": (["--prompt", "x", "--logprobs", "21"], "option --logprobs"),
+    "prompt-logprobs": (["--prompt", "x", "--prompt-logprobs=-1"], "option --prompt-logprobs"),
+    "n": (["--prompt", "x", "--n", "65"], "option --n"),
 }
 
 
@@ -105,7 +133,7 @@ def test_commands():
     assert b"did you mean inspect" in run_cli("inspct").stderr
     assert b"unknown option --json" in run_cli("options", "--json").stderr
     assert run_cli("--version").stdout.startswith(b"deepinfer ")
-    for command in ("run", "inspect", "trace", "options"):
+    for command in ("run", "bench", "inspect", "trace", "options"):
         done = run_cli("help", command)
         assert done.returncode == 0 and f"deepinfer {command}".encode() in done.stdout
     assert run_cli("help", "nothing").returncode == 2
@@ -240,11 +268,78 @@ def test_every_piece_of_the_stream_is_utf8():
 def test_json_has_every_key():
     result = generated("--prompt", "x", "--max-tokens", 3)
     assert set(result) == {
-        "text", "token_ids", "prompt_token_ids", "finish_reason", "usage", "seed", "identity", "timings",
+        "text", "token_ids", "prompt_token_ids", "finish_reason", "stop_reason", "usage", "seed", "identity", "timings",
     }  # fmt: skip
     assert all(seconds > 0 for seconds in result["timings"].values()) and len(result["timings"]) == 2
     documented = (ROOT / "docs" / "cli.md").read_text()
     assert all(f"`{key}`" in documented for key in result)
+
+
+def test_options_need_json_where_a_stream_has_no_place_for_them():
+    for option in ("--logprobs", "--prompt-logprobs", "--n"):
+        done = run("--prompt", "x", option, 2)
+        assert done.returncode == 2 and f"option {option} needs --json".encode() in done.stderr
+
+
+def test_sampling_options_reach_the_sampler():
+    common = ("--prompt", "Hello", "--seed", 5, "--max-tokens", 30, "--ignore-eos")
+    plain = generated(*common)
+    greedy = generated(*common, "--temperature", 0)
+    for option in (("--top-k", 1), ("--top-p", 1e-9), ("--min-p", 1)):
+        assert generated(*common, *option)["token_ids"] == greedy["token_ids"] != plain["token_ids"]
+    for option in (("--top-k", -1), ("--top-k", 0), ("--top-p", 1), ("--min-p", 0), ("--logit-bias", "5:0"), ("--repetition-penalty", 1)):
+        assert generated(*common, *option)["token_ids"] == plain["token_ids"]
+    for option in (("--repetition-penalty", 1.5), ("--frequency-penalty", 2), ("--presence-penalty", -2)):
+        assert generated(*common, *option)["token_ids"] != plain["token_ids"]
+    allowed = generated(*common, "--allowed-token-ids", "40,41", "--allowed-token-ids", 42, "--bad-token-ids", 41)
+    assert set(allowed["token_ids"]) == {40, 42}
+    assert set(generated(*common, "--logit-bias", "40:100", "--logit-bias", "41:100")["token_ids"]) == {40, 41}
+    banned = generated(*common, "--bad-token-ids", ",".join(map(str, plain["token_ids"])))
+    assert not set(banned["token_ids"]) & set(plain["token_ids"])
+
+
+def test_what_ends_the_output():
+    common = ("--prompt", "Hello", "--seed", 5, "--max-tokens", 30, "--ignore-eos")
+    plain = generated(*common)
+    assert plain["finish_reason"] == "length" and plain["stop_reason"] is None
+    token = plain["token_ids"][7]
+    first = plain["token_ids"].index(token)
+    stopped = generated(*common, "--stop-token-ids", f"511,{token}")
+    assert stopped["token_ids"] == plain["token_ids"][: first + 1]
+    assert (stopped["finish_reason"], stopped["stop_reason"]) == ("stop", token)
+    late = generated(*common, "--stop-token-ids", token, "--min-tokens", first + 2)
+    assert len(late["token_ids"]) > first + 1
+    text = plain["text"]
+    stop = text[len(text) // 2 : len(text) // 2 + 3]
+    before = text[: text.index(stop)]
+    cut = generated(*common, "--stop", "never there", "--stop", stop)
+    assert (cut["text"], cut["finish_reason"], cut["stop_reason"]) == (before, "stop", stop)
+    assert generated(*common, "--stop", stop, "--include-stop-str-in-output")["text"] == before + stop
+    streamed = run(*common, "--stop", stop)
+    assert streamed.stdout.decode() == before + "\n"
+
+
+def test_logprobs():
+    common = ("--prompt", "Hello", "--seed", 5, "--max-tokens", 6, "--ignore-eos")
+    result = generated(*common, "--logprobs", 3, "--prompt-logprobs", 0, "--temperature", 0)
+    assert [entry["token_id"] for entry in result["logprobs"]] == result["token_ids"]
+    for entry in result["logprobs"]:
+        assert entry["rank"] == 1 and entry["logprob"] < 0 and len(entry["top_logprobs"]) == 3
+        assert entry["top_logprobs"][0] == {key: entry[key] for key in ("token_id", "token", "logprob")}
+        values = [top["logprob"] for top in entry["top_logprobs"]]
+        assert values == sorted(values, reverse=True)
+    assert result["prompt_logprobs"][0] is None and len(result["prompt_logprobs"]) == len(result["prompt_token_ids"])
+    for token, entry in list(zip(result["prompt_token_ids"], result["prompt_logprobs"]))[1:]:
+        assert entry["token_id"] == token and entry["rank"] >= 1 and entry["top_logprobs"] == []
+    assert generated(*common, "--temperature", 0)["token_ids"] == result["token_ids"]
+
+
+def test_choices():
+    common = ("--prompt", "Hello", "--seed", 5, "--max-tokens", 6, "--ignore-eos")
+    one, three = generated(*common), generated(*common, "--n", 3)
+    assert [choice["index"] for choice in three["choices"]] == [0, 1, 2] and "text" not in three
+    assert three["choices"][0]["token_ids"] == one["token_ids"] and three["usage"]["completion_tokens"] == 18
+    assert len({tuple(choice["token_ids"]) for choice in three["choices"]}) == 3
 
 
 def test_stats_go_to_stderr():
@@ -311,7 +406,7 @@ def test_interrupt_with_json():
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     result = json.loads(out)
-    assert result["finish_reason"] == "abort" and result["usage"]["completion_tokens"] == len(result["token_ids"]) >= 1
+    assert result["finish_reason"] == "abort" and result["usage"]["completion_tokens"] == len(result["token_ids"])
 
 
 # ---- models: exit code 3 ----
@@ -456,6 +551,24 @@ def test_inspect():
 def test_option_documentation_is_current():
     table = run_cli("options", "--markdown").stdout.decode()
     assert table in (ROOT / "docs" / "options.md").read_text()
+
+
+def test_the_c_api_page_shows_the_example():
+    """Every block of C in docs/c-api.md stands in the program that the build makes."""
+    example = (ROOT / "examples" / "c" / "generate.c").read_text()
+    blocks = re.findall(r"```c\n(.*?)```", (ROOT / "docs" / "c-api.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 4 and all(block in example for block in blocks)
+    done = subprocess.run([COMMAND.parents[1] / "examples" / "generate", TINY, "One", "", "Two"], capture_output=True, text=True)
+    assert done.returncode == 0 and "1: ended (" in done.stdout and "3: ended (" in done.stdout, done.stderr
+    assert subprocess.run([COMMAND.parents[1] / "examples" / "generate", "/no/such"], capture_output=True).returncode == 1
+
+
+def test_run_options_are_documented():
+    text = (ROOT / "docs" / "cli.md").read_text()
+    for command in ("run", "bench", "inspect", "trace"):
+        own = run_cli("help", command).stdout.decode().split("options of the engine")[0]
+        for option in re.findall(r"^  (--[a-z-]+)", own, re.MULTILINE):
+            assert f"`{option}" in text or f"[{option}" in text, option
 
 
 def test_trace_documentation_is_complete(trace):
