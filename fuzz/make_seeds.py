@@ -46,6 +46,12 @@ def main() -> None:
     put("stop", "overlapping", stop([b"abcd", b"bc", b"aab"], 1, b"aaaabcabcd"))
     put("stop", "characters", stop(["\u4e2d!".encode(), "\u4e2d\u4e2d?".encode()], 0, "\u4e2d\u4e2d\u4e2d!".encode()))
     put("stop", "empty_string", stop([b"a", b""], 0, b"a"))
+    put("request", "text", json.dumps({"id": "a", "prompt": "She was", "temperature": 0.5, "stop": ["a", "b"], "max_tokens": 5}).encode())
+    ids = {"custom_id": 7, "prompt_token_ids": [0, 5, 6], "n": 2, "seed": "18446744073709551615", "logprobs": 3, "priority": -1}
+    put("request", "ids", json.dumps(ids).encode())
+    lists = {"prompt": "x", "logit_bias": {"5": 1.5, "6": -100}, "allowed_token_ids": [5, 6, 7], "bad_token_ids": [7], "stop_token_ids": [6]}
+    put("request", "lists", json.dumps(lists | {"ignore_eos": True, "min_tokens": 2}).encode())
+    put("request", "near", json.dumps({"prompt": "x", "max_token": 3, "seq_seed": 1, "seed": 2}).encode())
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
-from conftest import GOLDENS, ROOT, run_cli
+from conftest import COMMAND, GOLDENS, ROOT, run_cli
 
 MICRO, TINY = GOLDENS / "micro", ROOT / "models" / "tiny"
 
@@ -97,3 +98,19 @@ def test_a_report_that_cannot_be_written():
     with open("/dev/full", "wb") as full:
         done = run_cli("bench", "--model", MICRO, "--requests", 1, "--input-len", 2, "--output-len", 1, capture_output=False, stdout=full, stderr=-1)
     assert done.returncode == 1 and b"No space left" in done.stderr
+
+
+def test_sweep(tmp_path):
+    sweep = lambda *args: subprocess.run([ROOT / "bench" / "run_sweep.sh", *map(str, args)], capture_output=True, text=True)
+    settings = ("--setting", "one=", "--setting", "two=--async off --max-num-seqs 2", "--no-plot", "--requests", 3, "--command", COMMAND)
+    done = sweep(tmp_path / "out", "--concurrency", "1 2", "--input-len", "4 6:9", "--output-len", 2, *settings, "--", "--model", MICRO)
+    assert done.returncode == 0, done.stderr
+    runs = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
+    points = {(r["setting"], *r["requests"]["input_len"], r["requests"]["concurrency"]) for r in runs}
+    assert len(runs) == 8 and points == {(s, *i, c) for s in ("one", "two") for i in ((4, 4), (6, 9)) for c in (1, 2)}
+    assert all((r["options"]["async"] == "off") == (r["setting"] == "two") for r in runs)
+    for args, culprit in (((), "usage"), (("--requests",), "folder"), (("o", "--x"), "--x"), (("o", "--setting", "a"), "NAME="), (("o", "--command", "/no"), "/no")):
+        done = sweep(*args)
+        assert done.returncode == 2 and culprit in done.stderr, args
+    done = sweep(tmp_path / "bad", "--no-plot", "--command", COMMAND, "--", "--model", "/no/such")
+    assert done.returncode == 3 and "/no/such" in done.stderr
