@@ -26,9 +26,9 @@ enum kind {
 static const struct row {
     const char *name;
     size_t at;
-    enum kind kind;
     double low, high;
-    size_t count;
+    size_t count; /* of a list: where its length stands */
+    enum kind kind;
     int memory;
 } table[] = {
     {FIELD(temperature), .kind = REAL},
