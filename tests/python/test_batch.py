@@ -135,8 +135,8 @@ def test_priority_and_order_of_ends():
     requests = [{"id": "long", "prompt": "x", "max_tokens": 400, "ignore_eos": True}, {"id": "short", "prompt": "x", "max_tokens": 1}]
     assert list(answered(requests)) == ["short", "long"]
     # one at a time: the urgent one overtakes those that wait
-    waiting = [{"id": i, "prompt": "x", "max_tokens": 300, "ignore_eos": True} for i in range(3)]
-    assert list(answered([waiting[0], waiting[1], waiting[2] | {"priority": -1}], "--max-num-seqs", 2))[-1] == 1
+    waiting = [{"id": i, "prompt": "x", "max_tokens": 3000 if i == 0 else 5, "ignore_eos": True} for i in range(3)]
+    assert list(answered([waiting[0], waiting[1], waiting[2] | {"priority": -1}], "--max-num-seqs", 1)) == [0, 2, 1]
 
 
 def test_results_do_not_depend_on_settings():
