@@ -136,7 +136,8 @@ def test_priority_and_order_of_ends():
     assert list(answered(requests)) == ["short", "long"]
     # one at a time: the urgent one overtakes those that wait
     waiting = [{"id": i, "prompt": "x", "max_tokens": 3000 if i == 0 else 5, "ignore_eos": True} for i in range(3)]
-    assert list(answered([waiting[0], waiting[1], waiting[2] | {"priority": -1}], "--max-num-seqs", 1)) == [0, 2, 1]
+    order = list(answered([waiting[0], waiting[1], waiting[2] | {"priority": -1}], "--max-num-seqs", 1))
+    assert order.index(2) < order.index(1)
 
 
 def test_results_do_not_depend_on_settings():
