@@ -1,6 +1,6 @@
 # Short names for the common jobs. Everything real is in CMake and scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help build demo test unit lint fmt asan tsan fuzz fuzz-replay bench bench-kernels soak install clean
+.PHONY: help build demo test unit lint fmt asan tsan fuzz fuzz-replay bench bench-kernels eval soak install clean
 
 BUILD ?= build
 JOBS ?= $(shell nproc)
@@ -56,9 +56,18 @@ bench-kernels: ## Speed of every operation against the limits of this machine (A
 	@cmake --build build-bench --target deepinfer-bench-kernels
 	@build-bench/bench/kernels/deepinfer-bench-kernels $(ARGS)
 
-soak: build ## Long checks: every chunk size on the larger golden set
+eval: build ## What the bundled model can do, on frozen sets (table, build/eval.json, build/recall.svg)
+	@scripts/bootstrap.sh build test
+	@.venv/bin/python -c 'import matplotlib' 2>/dev/null || .venv/bin/pip install -q matplotlib
+	@PYTHONPATH=python DEEPINFER_BUILD_DIR=$(BUILD) .venv/bin/python eval/run.py models/tiny \
+	    --json $(BUILD)/eval.json --plot $(BUILD)/recall.svg
+
+soak: build ## Long checks: every chunk size on the larger golden set, a million traces, ten minutes under load
 	@scripts/bootstrap.sh test
 	DEEPINFER_SOAK=1 .venv/bin/python -m pytest -q tests/python
+	@DEEPINFER_TESTS=1 ./build.sh
+	DI_TRACES=1000000 $(BUILD)/tests/unit_api_traces
+	DI_SOAK_MODEL=models/tiny DI_SOAK_REQUESTS=2000 DI_SOAK_SECONDS=600 $(BUILD)/tests/unit_api_soak
 
 install: build ## Install the library, headers and command (PREFIX, DESTDIR)
 	cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))

@@ -1,8 +1,8 @@
 """Measures what a checkpoint can do, on the frozen sets: `python eval/run.py MODEL [--json FILE] [--only recall,...]`.
 
-Every case is generated greedily through the `deepinfer` command and judged: recall by distance, copying, arithmetic and chat by
-the exact answer, JSON by its schema. A prompt that is longer than the checkpoint's context is a wrong answer. Bits per byte of
-sets/novels.txt and sets/tales.txt: bench/divergence.
+Every case is generated greedily through the Python package and judged: recall by distance, copying, arithmetic and chat by the exact
+answer, JSON by its schema. A prompt that is longer than the checkpoint's context is a wrong answer. The texts are scored token by
+token: bits per byte, in windows of at most WINDOW tokens that each begin with the beginning-of-sequence token.
 """
 
 from __future__ import annotations
@@ -10,58 +10,52 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
-import subprocess
+import math
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import jsonschema
 
+from deepinfer import LLM, SamplingParams
+
 HERE = Path(__file__).resolve().parent
 SETS = HERE / "sets"
 LENGTHS = {"recall": 4, "copy": 64, "arithmetic": 8, "chat": 96, "json": 200}  # tokens generated; answers are shorter
-
-
-class TooLong(Exception):
-    """The prompt does not fit into the context."""
+WINDOW = 2048
 
 
 class Engine:
-    """A checkpoint behind the command line. Cases run in parallel, one thread each: results do not depend on it."""
+    """A checkpoint behind the package. All cases of a set run at once: results do not depend on it."""
 
-    def __init__(self, command: Path, model: Path, options: list[str]):
-        self.command, self.model, self.options = command, model, options
-        self.jobs = os.cpu_count() or 1
+    def __init__(self, model: Path, options: dict[str, str]):
+        self.llm = LLM(model=str(model), **options)
+        self.bos = json.loads((model / "config.json").read_text()).get("bos_token_id")
 
-    def call(self, verb: str, *args: object) -> str:
-        line = [str(self.command), verb, "--model", str(self.model), "--threads", "1", *self.options, *map(str, args)]
-        done = subprocess.run(line, capture_output=True, text=True)
-        if "DI_ERR_LIMIT" in done.stderr + done.stdout:
-            raise TooLong
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(line)}: {done.stderr.strip()}")
-        return done.stdout
+    def encode(self, text: str) -> list[int]:
+        return [self.bos] * (self.bos is not None) + self.llm.tokenizer.encode(text)
 
     def generate(self, prompts: list[str], max_tokens: int) -> list[str]:
-        """Greedy continuations, special tokens left out."""
-        with tempfile.TemporaryDirectory() as folder:
+        """Greedy continuations, special tokens left out; "" where the prompt does not fit."""
+        params = SamplingParams(temperature=0, max_tokens=max_tokens)
+        done = self.llm.generate([self.encode(p) for p in prompts], params, use_tqdm=False, raise_on_error=False)
+        for out in done:
+            if out.error is not None and "the prompt has" not in str(out.error):
+                raise SystemExit(f"eval: {out.error}")
+        return ["" if out.error is not None else out.outputs[0].text for out in done]
 
-            def one(numbered: tuple[int, str]) -> str:
-                path = Path(folder) / str(numbered[0])
-                path.write_text(numbered[1])
-                given = ("--prompt-file", path, "--temperature", 0, "--max-tokens", max_tokens, "--json")
-                try:
-                    return json.loads(self.call("run", *given))["text"]
-                except TooLong:
-                    return ""
-
-            with ThreadPoolExecutor(self.jobs) as pool:
-                return list(pool.map(one, enumerate(prompts)))
+    def bits_per_byte(self, text: str) -> float:
+        ids, size = self.encode(text)[1:], min(WINDOW, self.llm.max_model_len - 2)
+        windows = [[self.bos, *ids[at : at + size]] for at in range(0, len(ids), size)]
+        params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
+        total = 0.0
+        for out in self.llm.generate(windows, params, use_tqdm=False):
+            for token, logprobs in zip(out.prompt_token_ids[1:], out.prompt_logprobs[1:], strict=True):
+                total -= logprobs[token].logprob
+        return total / math.log(2) / len(text.encode())
 
 
 @contextmanager
@@ -156,6 +150,11 @@ def records(engine: Engine, limit: int | None) -> dict[str, Score]:
     return {"valid": score}
 
 
+def bits(engine: Engine, name: str) -> float:
+    return engine.bits_per_byte(read_set(f"{name}.txt"))
+
+
+TEXTS = ("novels", "tales")
 TASKS = {
     "recall": recall,
     "copy": lambda e, n: exact(e, "copy", n),
@@ -165,30 +164,58 @@ TASKS = {
 }
 
 
+def options_of(words: list[str]) -> dict[str, str]:
+    """NAME=VALUE, names as the package spells them."""
+    for word in words:
+        if "=" not in word:
+            raise SystemExit(f"option {word}: write NAME=VALUE, for example threads=1")
+    return dict(word.lstrip("-").replace("-", "_", word.split("=")[0].count("-")).split("=", 1) for word in words)
+
+
 def main() -> None:
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("model", type=Path)
-    a.add_argument("--command", type=Path, default=HERE.parent / "build" / "apps" / "deepinfer")
-    a.add_argument("--only", default="", help=f"of {', '.join(TASKS)}")
+    a.add_argument("--only", default="", help=f"of {', '.join((*TASKS, *TEXTS))}")
     a.add_argument("--limit", type=int, help="cases of a set (of a context, for recall), for a quick look")
     a.add_argument("--set", action="append", default=[], metavar="FIELD=JSON", help="run with another value in text_config")
     a.add_argument("--json", type=Path, help="write the results there too")
-    a.add_argument("options", nargs="*", help="options of the engine, behind --")
-    args = a.parse_args()
-    wanted = args.only.split(",") if args.only else list(TASKS)
+    a.add_argument("--plot", type=Path, help="draw recall over distance there (PNG, SVG, ... by the name)")
+    a.add_argument("options", nargs="*", help="options of the engine, as NAME=VALUE")
+    args = a.parse_intermixed_args()
+    wanted = args.only.split(",") if args.only else [*TASKS, *TEXTS]
     for name in wanted:
-        if name not in TASKS:
+        if name not in TASKS and name not in TEXTS:
             raise SystemExit(f"--only {name}: there is no such set")
-    results: dict = {"model": str(args.model), "set": args.set, "options": args.options, "tasks": {}}
+    results: dict = {"model": str(args.model), "set": args.set, "options": args.options, "tasks": {}, "bits_per_byte": {}}
     with changed(args.model, args.set) as model:
-        engine = Engine(args.command, model, args.options)
+        engine = Engine(model, options_of(args.options))
         for name in wanted:
+            if name in TEXTS:
+                results["bits_per_byte"][name] = bits(engine, name)
+                print(f"{name:12} {results['bits_per_byte'][name]:.4f} bits per byte", flush=True)
+                continue
             scores = TASKS[name](engine, args.limit)
             results["tasks"][name] = {k: {"right": s.right, "cases": s.cases} for k, s in scores.items()}
             for kind, s in scores.items():
                 print(f"{name:12} {kind:9} {100 * s.share:6.1f} %  {s.right} of {s.cases}", flush=True)
     if args.json:
         args.json.write_text(json.dumps(results, indent=1) + "\n")
+    if args.plot:
+        plot_recall(results["tasks"].get("recall", {}), args.plot)
+
+
+def plot_recall(scores: dict[str, dict[str, int]], path: Path) -> None:
+    import matplotlib  # only plots need it
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    points = sorted((int(d), 100 * s["right"] / s["cases"]) for d, s in scores.items())
+    figure, axes = pyplot.subplots(figsize=(6, 4))
+    axes.plot([d for d, _ in points], [share for _, share in points], marker="o")
+    axes.set(xscale="log", xlabel="distance in tokens", ylabel="recalled, %", ylim=(0, 105))
+    axes.grid(alpha=0.3)
+    figure.savefig(path, bbox_inches="tight")
 
 
 if __name__ == "__main__":
