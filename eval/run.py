@@ -107,9 +107,13 @@ def cases_of(name: str, limit: int | None) -> list[dict]:
 
 
 def recall(engine: Engine, limit: int | None) -> dict[str, Score]:
+    contexts: dict[str, list[dict]] = {}
+    for c in cases_of("recall", None):
+        contexts.setdefault(str(c["distance"]), []).append(c)
     flat = [
-        (str(c["distance"]), c["context"] + q["prompt"], q["answer"])
-        for c in cases_of("recall", None)
+        (distance, c["context"] + q["prompt"], q["answer"])
+        for distance, of_distance in contexts.items()
+        for c in of_distance[:limit]
         for q in c["cases"][:limit]
     ]
     texts = engine.generate([prompt for _, prompt, _ in flat], LENGTHS["recall"])
@@ -176,7 +180,7 @@ def main() -> None:
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("model", type=Path)
     a.add_argument("--only", default="", help=f"of {', '.join((*TASKS, *TEXTS))}")
-    a.add_argument("--limit", type=int, help="cases of a set (of a context, for recall), for a quick look")
+    a.add_argument("--limit", type=int, help="cases of a set (for recall: contexts of a distance, cases of a context), for a quick look")
     a.add_argument("--set", action="append", default=[], metavar="FIELD=JSON", help="run with another value in text_config")
     a.add_argument("--json", type=Path, help="write the results there too")
     a.add_argument("--plot", type=Path, help="draw recall over distance there (PNG, SVG, ... by the name)")
